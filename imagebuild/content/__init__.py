@@ -1,0 +1,1 @@
+"""Values and bytes: digests, verified streams, canonical JSON, atomic writes, the content store."""
