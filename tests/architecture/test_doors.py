@@ -1,0 +1,110 @@
+"""Processes, sockets, the environment, the clock and printing have one door each (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from package_source import Module, imported, modules, parse_module
+
+MODULES: dict[str, tuple[str, frozenset[str]]] = {
+    name: (door, frozenset(areas.split()))
+    for door, names, areas in (
+        ("starts processes", "subprocess multiprocessing pty", "host"),
+        ("asks the clock", "time", "host"),
+        (
+            "opens sockets",
+            "socket ssl http.client urllib.request urllib3 requests httpx aiohttp asyncio ftplib smtplib",
+            "registry",
+        ),
+        ("serves sockets", "http.server socketserver", "testing"),
+        ("writes to the terminal", "rich readline curses getpass", "cli"),
+    )
+    for name in names.split()
+}
+"""Module -> what it does, and the packages that may import it."""
+
+TESTING_MAY = frozenset({"socket", "ssl", "http.client"})
+"""The scripted registry is a server: it may hold a listening socket."""
+
+CALLS: dict[str, tuple[str, frozenset[str]]] = {
+    name: (door, frozenset(areas.split()))
+    for door, names, areas in (
+        ("starts processes", "os.system os.popen os.fork os.forkpty os.execv os.execve os.posix_spawn", "host"),
+        ("reads the environment", "os.environ os.environb os.getenv os.getenvb os.putenv os.unsetenv", "host"),
+        ("asks the clock", "datetime.now datetime.utcnow datetime.today date.today", "host"),
+        ("prints", "print input sys.stdout sys.stderr sys.stdin sys.__stdout__", "cli"),
+        ("ends the process", "sys.exit os._exit os.abort exit quit SystemExit", "cli"),
+        ("changes the process", "os.umask os.chdir os.setuid locale.setlocale", "host cli"),
+    )
+    for name in names.split()
+}
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return ""
+
+
+def open_doors(module: Module) -> list[str]:
+    out = []
+    for name, line in imported(module):
+        for wanted, (door, areas) in MODULES.items():
+            if (name == wanted or name.startswith(wanted + ".")) and module.area not in areas:
+                if module.area == "testing" and wanted in TESTING_MAY:
+                    continue
+                out.append(f"{module.where}:{line}: only {', '.join(sorted(areas))} {door} ({name})")
+        for wanted, (door, areas) in CALLS.items():
+            if name == wanted and module.area not in areas:
+                out.append(f"{module.where}:{line}: only {', '.join(sorted(areas))} {door} ({name})")
+    for node in ast.walk(module.tree):
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            continue
+        name = dotted(node)
+        short = ".".join(name.split(".")[-2:])
+        found = CALLS.get(name) or CALLS.get(short)
+        if found is not None and module.area not in found[1] and module.name != "imagebuild.__main__":
+            out.append(f"{module.where}:{node.lineno}: only {', '.join(sorted(found[1]))} {found[0]} ({name})")
+    return out
+
+
+def test_each_door_is_used_by_its_keeper_only() -> None:
+    assert [fault for module in modules() for fault in open_doors(module)] == []
+
+
+def test_one_module_of_the_registry_package_opens_sockets() -> None:
+    openers = {
+        module.name
+        for module in modules()
+        for name, _ in imported(module)
+        if module.area == "registry" and name.split(".")[0] in ("socket", "ssl", "urllib3")
+    }
+    assert len(openers) <= 2, sorted(openers)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import subprocess",
+        "from os import environ",
+        "import os\nx = os.environ['A']",
+        "def f():\n    from urllib.request import urlopen",
+        "import time",
+        "from datetime import datetime\nx = datetime.now()",
+        "import datetime\nx = datetime.datetime.now()",
+        "print('x')",
+        "import sys\nsys.stderr.write('x')",
+        "import sys\nsys.exit(1)",
+        "import socket",
+        "from rich import progress",
+    ],
+)
+def test_an_open_door_is_found(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "imagebuild" / "layer" / "x.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert open_doors(parse_module(path, tmp_path))
