@@ -1,0 +1,116 @@
+"""From a reference to what reads or takes images there.  The registry client is imported only when one is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from imagebuild.errors import InputError
+from imagebuild.oci.reference import (
+    DaemonReference,
+    DigestReference,
+    PathReference,
+    Reference,
+    TagReference,
+    parse_reference,
+)
+from imagebuild.oci.source import ImageSink, ImageSource
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """How registries are spoken to (cli.md, Common)."""
+
+    plain_http: frozenset[str] = frozenset()
+    insecure: frozenset[str] = frozenset()
+    ca_bundle: str | None = None
+    jobs: int = 8
+    allow_base_transfer: bool = False
+
+
+@dataclass(slots=True)
+class Opener:
+    """Opens references; relative paths are below `folder`.  One registry client serves a whole run, so that tokens,
+    connections and statistics are shared."""
+
+    folder: Path
+    access: RegistryAccess = field(default_factory=RegistryAccess)
+    _options: Any = None
+
+    def registry_options(self) -> Any:
+        if self._options is None:
+            from imagebuild.registry.open import RegistryOptions
+
+            self._options = RegistryOptions(
+                plain_http=self.access.plain_http,
+                insecure=self.access.insecure,
+                ca_bundle=self.access.ca_bundle,
+                jobs=self.access.jobs,
+                allow_base_transfer=self.access.allow_base_transfer,
+            )
+        return self._options
+
+    def path(self, reference: PathReference) -> Path:
+        return self.folder / reference.path
+
+    def source(self, reference: Reference) -> ImageSource:
+        """What reads `reference`.  Raises InputError `build.not-a-source` for transports that are sinks only."""
+        if isinstance(reference, TagReference | DigestReference):
+            from imagebuild.registry.open import open_source
+
+            return open_source(reference, self.registry_options())
+        if isinstance(reference, PathReference) and reference.transport == "oci":
+            from imagebuild.oci.layout import LayoutSource
+
+            return LayoutSource(self.path(reference))
+        if isinstance(reference, PathReference) and reference.transport == "oci-archive":
+            from imagebuild.oci.oci_archive import OciArchiveSource
+
+            return OciArchiveSource(self.path(reference))
+        raise InputError(
+            "build.not-a-source",
+            f"{reference} cannot be read as an image",
+            expected="a registry reference, oci:DIR or oci-archive:FILE",
+            found=str(reference),
+            hint="docker-archive and docker-daemon are outputs only: they have no digest to pin",
+        )
+
+    def sink(self, reference: Reference) -> tuple[ImageSink, str | None]:
+        """What takes an image at `reference`, and the name to store it under.
+
+        Raises InputError `build.not-a-sink` for references with a digest and for transports that only read.
+        """
+        if isinstance(reference, TagReference):
+            from imagebuild.registry.open import open_sink
+
+            return open_sink(reference, self.registry_options()), reference.tag
+        if isinstance(reference, PathReference) and reference.digest is None:
+            if reference.transport == "oci":
+                from imagebuild.oci.layout import LayoutSink
+
+                return LayoutSink(self.path(reference)), reference.name
+            if reference.transport == "oci-archive":
+                from imagebuild.oci.oci_archive import OciArchiveSink
+
+                return OciArchiveSink(self.path(reference)), reference.name
+            if reference.transport == "docker-archive":
+                from imagebuild.oci.docker_archive import DockerArchiveSink
+
+                return DockerArchiveSink(self.path(reference)), reference.name
+        if isinstance(reference, DaemonReference):
+            raise InputError(
+                "build.not-a-sink",
+                f"{reference}: this version cannot load into a Docker engine",
+                hint="write docker-archive:FILE:NAME and run docker load -i FILE",
+            )
+        raise InputError(
+            "build.not-a-sink",
+            f"{reference} cannot take an image",
+            expected="HOST/REPO:TAG, oci:DIR[:NAME], oci-archive:FILE[:NAME] or docker-archive:FILE[:NAME]",
+            found=str(reference),
+        )
+
+    def parse_source(self, text: str) -> tuple[ImageSource, Reference]:
+        reference = parse_reference(text)
+        return self.source(reference), reference

@@ -1,0 +1,132 @@
+"""The door: parsing, exit codes, signals.  `imagebuild --version` answers before anything else is imported."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def entry() -> None:
+    """The console script.  Ends the process with the exit code of cli.md."""
+    if sys.argv[1:] == ["--version"]:
+        from imagebuild import __version__
+
+        sys.stdout.write(f"imagebuild {__version__}\n")
+        raise SystemExit(0)
+    raise SystemExit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    """Runs one verb; returns its exit code and never raises but for SystemExit of `--help`."""
+    import contextlib
+    import os
+    import signal
+
+    from imagebuild.cli.output import Output
+    from imagebuild.errors import ImagebuildError
+
+    output = Output(json="--json" in argv)
+    previous = None
+    # outside the main thread somebody else decides about signals
+    with contextlib.suppress(ValueError):
+        previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _dispatch(argv, output)
+    except _Terminated:
+        return 143
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        return 130
+    except BrokenPipeError:
+        # whoever read our output has seen enough; the interpreter must not complain while closing it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ImagebuildError as error:
+        output.error(error)
+        return error.exit_code
+    except Exception as error:
+        output.bug(error, verbose="-v" in argv or "--verbose" in argv)
+        return 4
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+
+class _Terminated(BaseException):
+    pass
+
+
+def _terminate(signum: int, frame: object) -> None:
+    raise _Terminated
+
+
+def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-defined]  # noqa: F821, UP037
+    from importlib import import_module
+
+    from imagebuild.cli.options import Parser, add_common, apply_environment
+    from imagebuild.cli.verbs import find_verb
+
+    name, before, after = _split(argv)
+    if name is None:
+        output.usage(bool({"-h", "--help"} & set(argv)))
+        return 0 if {"-h", "--help"} & set(argv) else 2
+    verb = find_verb(name)
+    if verb is None:
+        from difflib import get_close_matches
+
+        from imagebuild.cli.verbs import VERBS
+        from imagebuild.errors import InputError
+
+        near = get_close_matches(name, [v.name for v in VERBS], 1)
+        raise InputError(
+            "cli.unknown-verb",
+            f"there is no verb {name!r}",
+            hint=f"did you mean: imagebuild {near[0]}" if near else "see imagebuild --help",
+        )
+    module = import_module(verb.module)
+    parser = Parser(
+        prog=f"imagebuild {name}",
+        description=module.__doc__,
+        formatter_class=_formatter(),
+        allow_abbrev=False,
+    )
+    module.configure(parser)
+    for sub in getattr(parser, "subparsers_of_verb", [parser]):
+        add_common(sub)
+        apply_environment(sub)
+    arguments = parser.parse_args(
+        after[:1] + before + after[1:] if hasattr(parser, "subparsers_of_verb") else before + after
+    )
+    from imagebuild.cli.session import Session
+
+    output.json = arguments.json
+    output.quiet = arguments.quiet
+    with Session(arguments, output) as session:
+        code: int = module.run(arguments, session)
+    sys.stdout.flush()
+    return code
+
+
+def _formatter() -> Any:
+    import argparse
+
+    return argparse.RawDescriptionHelpFormatter
+
+
+_WITH_VALUE = ("-C", "--workspace", "--cache", "--events", "--plain-http", "--insecure", "--ca-bundle", "--jobs")
+
+
+def _split(argv: list[str]) -> tuple[str | None, list[str], list[str]]:
+    """Verb, common options before it, the rest: `imagebuild -C DIR build x` is `imagebuild build -C DIR x`."""
+    before: list[str] = []
+    position = 0
+    while position < len(argv):
+        word = argv[position]
+        if not word.startswith("-"):
+            return word, before, argv[position + 1 :]
+        before.append(word)
+        if word in _WITH_VALUE and position + 1 < len(argv):
+            position += 1
+            before.append(argv[position])
+        position += 1
+    return None, before, []

@@ -1,0 +1,124 @@
+"""stdout is the answer, stderr is everything else (cli.md, Common)."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from imagebuild.errors import ImagebuildError, SeveralErrors, clean
+from imagebuild.host.environment import variable
+
+
+class Output:
+    """Where a verb's answer goes.  With `json` the answer is exactly one document."""
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self.json = json
+        self.quiet = quiet
+        self._answered = False
+
+    def answer(self, document: Mapping[str, Any], text: str) -> None:
+        """The answer: the document with --json, the text without.  Once a run."""
+        if self._answered:
+            raise AssertionError("a verb answers once")
+        self._answered = True
+        if self.json:
+            sys.stdout.write(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        elif text:
+            sys.stdout.write(clean(text, len(text) + 1) + "\n")
+
+    def note(self, text: str) -> None:
+        """A line for people on stderr."""
+        if not self.quiet:
+            sys.stderr.write(clean(text) + "\n")
+
+    def warn(self, text: str) -> None:
+        sys.stderr.write(f"warning: {clean(text)}\n")
+
+    def error(self, error: ImagebuildError) -> None:
+        """An error: on stderr always, as the document on stdout with --json when no answer was given."""
+        for one in error.errors if isinstance(error, SeveralErrors) else (error,):
+            sys.stderr.write(f"imagebuild: {one}\n")
+            self._annotate(one)
+        if self.json and not self._answered:
+            self._answered = True
+            sys.stdout.write(json_module.dumps(error.document(), indent=2, ensure_ascii=False) + "\n")
+
+    def bug(self, error: BaseException, *, verbose: bool) -> None:
+        """An exception that nobody expected: our fault, exit 4."""
+        lines = traceback.format_exception(error)
+        shown = "".join(lines) if verbose else lines[-1]
+        sys.stderr.write(
+            f"imagebuild: this is a bug in imagebuild: {clean(shown, 20000)}"
+            + ("" if verbose else "  (-v shows the whole trace)\n")
+        )
+        if self.json and not self._answered:
+            document = {
+                "kind": "error",
+                "schemaVersion": 1,
+                "code": "internal.bug",
+                "message": clean(lines[-1].strip()),
+                "hint": None,
+                "details": {},
+            }
+            sys.stdout.write(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+    def _annotate(self, error: ImagebuildError) -> None:
+        """GitHub's workflow command beside the message (the runner reads them on stderr as well)."""
+        if variable("GITHUB_ACTIONS") != "true":
+            return
+        place = []
+        if isinstance(error.details.get("file"), str):
+            place.append(f"file={_property(error.details['file'])}")
+            if isinstance(error.details.get("line"), int):
+                place.append(f"line={error.details['line']}")
+        place.append(f"title={_property(error.code)}")
+        message = error.message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        sys.stderr.write(f"::error {','.join(place)}::{message}\n")
+
+    def usage(self, asked: bool) -> None:
+        from imagebuild.cli.verbs import VERBS
+
+        width = max(len(verb.name) for verb in VERBS)
+        lines = [
+            "usage: imagebuild VERB …",
+            "",
+            "A reproducible builder of patched LLM-engine images with patch provenance.",
+            "",
+        ]
+        lines += [f"  {verb.name:<{width}}  {verb.summary}" for verb in VERBS]
+        lines += [
+            "",
+            "imagebuild VERB --help tells more; imagebuild --version tells the version.",
+            "first steps: imagebuild init my-images; imagebuild demo",
+        ]
+        (sys.stdout if asked else sys.stderr).write("\n".join(lines) + "\n")
+
+
+def _property(text: str) -> str:
+    for char, escaped in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
+        text = text.replace(char, escaped)
+    return text
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
+    """Columns padded with spaces; the last one is never padded, so that a digest there can be pasted whole."""
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
+        for line in lines
+    )
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: 512 B, 104.2 kB, 336.4 MB (powers of 1000)."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    raise AssertionError

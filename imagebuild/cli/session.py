@@ -1,0 +1,60 @@
+"""What a verb works with: workspace, cache, references, progress, answer."""
+
+from __future__ import annotations
+
+import argparse
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from imagebuild.build.events import Emitter
+from imagebuild.build.opening import Opener, RegistryAccess
+from imagebuild.cli.output import Output
+from imagebuild.cli.progress import Progress
+from imagebuild.host.environment import cache_folder
+
+if TYPE_CHECKING:
+    from imagebuild.target.workspace import Workspace
+
+
+class Session:
+    """One run of one verb.  Everything is made when first asked for."""
+
+    def __init__(self, arguments: argparse.Namespace, output: Output) -> None:
+        self.arguments = arguments
+        self.output = output
+        self.progress = Progress(quiet=arguments.quiet, verbose=arguments.verbose, events_file=arguments.events)
+        self.emitter = Emitter(self.progress)
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """The named workspace, or the nearest above.  Raises InputError `target.no-workspace`."""
+        from imagebuild.target.workspace import Workspace
+
+        return Workspace.find(Path.cwd(), self.arguments.workspace)
+
+    @property
+    def cache(self) -> Path:
+        return Path(self.arguments.cache) if self.arguments.cache else cache_folder()
+
+    def opener(self, folder: Path | None = None) -> Opener:
+        """Opens references whose relative paths are below `folder` (default: the current one)."""
+        return Opener(
+            folder if folder is not None else Path.cwd(),
+            RegistryAccess(
+                frozenset(self.arguments.plain_http),
+                frozenset(self.arguments.insecure),
+                self.arguments.ca_bundle,
+                self.arguments.jobs,
+                bool(getattr(self.arguments, "allow_base_transfer", False)),
+            ),
+        )
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.__exit__(kind, error, trace)

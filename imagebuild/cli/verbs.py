@@ -1,0 +1,42 @@
+"""The table of verbs: name, one line, module.  A verb's module is imported only when it runs, so that start-up costs
+what the verb costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """`module` has `configure(parser)` and `run(arguments, session) -> int`."""
+
+    name: str
+    summary: str
+
+    @property
+    def module(self) -> str:
+        return f"imagebuild.cli.verb_{self.name}"
+
+
+VERBS = (
+    Verb("init", "make a workspace, or a target in an existing one"),
+    Verb("overlay", "import, edit, refresh, list, show and check guarded overlays"),
+    Verb("lock", "resolve a target's base, check every guard, write the lock"),
+    Verb("plan", "show layers, files, guard states, requests and bytes beforehand"),
+    Verb("build", "make the image and store or push it"),
+    Verb("reproduce", "build again elsewhere and compare every byte"),
+    Verb("verify", "recompute what an image claims about itself"),
+    Verb("ref", "print the line by which docker, podman, enroot, pyxis or a recipe names the image"),
+    Verb("cache", "show or prune the cache"),
+    Verb("schema", "print the JSON Schema of a file that people write"),
+    Verb("explain", "explain an error code"),
+    Verb("doctor", "tell what this machine and a registry can do"),
+    Verb("demo", "run everything once on a realistic base"),
+)
+
+
+def find_verb(name: str) -> Verb | None:
+    for verb in VERBS:
+        if verb.name == name:
+            return verb
+    return None
