@@ -1,0 +1,119 @@
+"""The frame of the command line: answers, exit codes, variables, signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from imagebuild.cli.main import main
+
+
+def call(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "imagebuild", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+
+
+def test_version_imports_nothing_else() -> None:
+    script = (
+        "import sys; sys.argv = ['imagebuild', '--version']\n"
+        "from imagebuild.cli.main import entry\n"
+        "try: entry()\nexcept SystemExit: pass\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('yaml', 'urllib3', 'rich', 'argparse')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("imagebuild ")
+    assert lines[1] == "[]"
+
+
+def test_an_unknown_verb_is_exit_2_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["biuld"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "imagebuild build" in captured.err
+
+
+def test_no_verb_at_all_is_exit_2_and_help_is_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().out == ""
+    assert main(["--help"]) == 0
+    assert "reproduce" in capsys.readouterr().out
+
+
+def test_json_gives_exactly_one_document_for_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json", "explain", "no.such"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["kind"], document["code"]) == ("error", "cli.unknown-code")
+
+
+def test_common_options_stand_before_or_behind_the_verb(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+    for words in (
+        ["--cache", str(tmp_path), "--json", "cache", "info"],
+        ["cache", "info", "--json", "--cache", str(tmp_path)],
+    ):
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out)["folder"] == str(tmp_path)
+
+
+def test_each_option_has_a_variable(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGEBUILD_JSON", "1")
+    assert main(["explain", "cli.usage"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "code"
+    monkeypatch.setenv("IMAGEBUILD_JSON", "perhaps")
+    assert main(["explain", "cli.usage"]) == 2
+    monkeypatch.setenv("IMAGEBUILD_JSON", "0")
+    monkeypatch.setenv("IMAGEBUILD_OLDER_THAN", "many")
+    assert main(["cache", "info"]) == 2
+
+
+def test_an_unforeseen_exception_is_exit_4(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from imagebuild.cli import verb_explain
+
+    def fail() -> None:
+        raise KeyError("oops")
+
+    monkeypatch.setattr(verb_explain, "load_codes", fail)
+    assert main(["explain", "--json"]) == 4
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["code"] == "internal.bug"
+    assert "Traceback" not in captured.err
+    assert main(["explain", "-v"]) == 4
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "imagebuild", "explain"], stdout=write, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_have_their_exit_codes(number: signal.Signals, code: int) -> None:
+    script = (
+        "import os, sys\n"
+        "from imagebuild.cli import verb_explain, main\n"
+        f"verb_explain.load_codes = lambda: os.kill(os.getpid(), {int(number)})\n"
+        "sys.exit(main.main(['explain']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
+    assert done.returncode == code
+
+
+def test_findings_are_annotations_on_github() -> None:
+    done = call("explain", "no.such", GITHUB_ACTIONS="true")
+    assert done.returncode == 2
+    assert "::error title=cli.unknown-code::" in done.stderr
+    assert "::error" not in call("explain", "no.such", GITHUB_ACTIONS="").stderr
