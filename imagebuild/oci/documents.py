@@ -8,7 +8,7 @@ from typing import Any
 from imagebuild.content.digest import Digest
 from imagebuild.errors import InputError, RefusedError
 from imagebuild.oci import media_types as mt
-from imagebuild.oci.descriptor import Descriptor
+from imagebuild.oci.descriptor import Descriptor, refuse_other_case
 from imagebuild.oci.json_text import parse, plain
 from imagebuild.oci.platform import Platform
 
@@ -34,8 +34,23 @@ def _object(data: bytes, what: str, limit: int) -> dict[str, Any]:
     return value
 
 
+_MANIFEST_KEYS = (
+    "schemaVersion",
+    "mediaType",
+    "artifactType",
+    "config",
+    "layers",
+    "manifests",
+    "subject",
+    "annotations",
+)
+_CONFIG_KEYS = ("architecture", "os", "variant", "created", "config", "rootfs", "history")
+_SECTION_KEYS = ("Env", "Labels", "WorkingDir", "User", "Entrypoint", "Cmd")
+
+
 def _schema_version(value: dict[str, Any], what: str) -> None:
-    if plain(value.get("schemaVersion")) != 2:
+    found = plain(value.get("schemaVersion"))
+    if not isinstance(found, int) or found != 2:
         raise InputError(
             "oci.bad-document",
             f"{what}: unsupported schemaVersion",
@@ -44,14 +59,51 @@ def _schema_version(value: dict[str, Any], what: str) -> None:
         )
 
 
-def _media_type(value: dict[str, Any], given: str, what: str) -> None:
-    """The document's own `mediaType` must be the word that brought us here (image-spec: it SHOULD match; a mismatch
+def _media_type(value: dict[str, Any], given: str, known: frozenset[str], what: str) -> None:
+    """The type must be one that we read, and the document's own `mediaType` must be the word that brought us here (image-spec: it SHOULD match; a mismatch
     lets two readers see two kinds of document in the same bytes)."""
+    if given in mt.DOCKER_SCHEMA_1:
+        raise RefusedError(
+            "oci.schema-1",
+            f"{what}: Docker schema 1 is not read",
+            expected="an OCI or Docker schema 2 manifest",
+            found=given,
+            hint="push the image again with a current docker, or take a newer tag of it",
+        )
+    if given not in known:
+        raise RefusedError(
+            "oci.unknown-media-type",
+            f"{what}: cannot read a document of this media type",
+            expected=" or ".join(sorted(known)),
+            found=given,
+        )
     own = value.get("mediaType")
     if own is not None and own != given:
         raise RefusedError(
             "oci.media-type-mismatch", f"{what}: the document names another media type", expected=given, found=str(own)
         )
+
+
+def _list(value: dict[str, Any], key: str) -> Any:
+    """What stands there; null, which Go programs write for an empty list, is one."""
+    found = value.get(key)
+    return [] if found is None and key in value else found
+
+
+def _text_map(value: dict[str, Any], key: str, what: str) -> dict[str, str]:
+    found = value.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
+        raise InputError("oci.bad-document", f"{what}: {key} must map text to text")
+    return dict(found)
+
+
+def _text(value: dict[str, Any], key: str, what: str) -> str | None:
+    found = value.get(key)
+    if found is not None and not isinstance(found, str):
+        raise InputError("oci.bad-document", f"{what}: {key} is not text")
+    return found or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +112,7 @@ class Manifest:
 
     raw: bytes = field(repr=False)
     media_type: str
-    value: dict[str, Any] = field(repr=False)
+    value: dict[str, Any] = field(repr=False, compare=False)
     config: Descriptor
     layers: tuple[Descriptor, ...]
     subject: Descriptor | None
@@ -68,19 +120,21 @@ class Manifest:
 
     @classmethod
     def parse(cls, raw: bytes, media_type: str, what: str = "manifest") -> Manifest:
-        """Raises InputError `oci.bad-document`, RefusedError `oci.media-type-mismatch`, `oci.document-too-large`."""
+        """Raises InputError `oci.bad-json`, `oci.bad-document`, `oci.bad-descriptor`; RefusedError `oci.schema-1`,
+        `oci.unknown-media-type`, `oci.media-type-mismatch`, `oci.document-too-large`."""
         value = _object(raw, what, MANIFEST_LIMIT)
+        _media_type(value, media_type, mt.MANIFESTS, what)
         _schema_version(value, what)
-        _media_type(value, media_type, what)
+        refuse_other_case(value, _MANIFEST_KEYS, what, "oci.bad-document")
+        _text_map(value, "annotations", what)
         if "manifests" in value:
             raise RefusedError(
                 "oci.media-type-mismatch", f"{what}: a manifest with a list of manifests", expected=media_type
             )
-        layers = value.get("layers")
+        layers = _list(value, "layers")
         if not isinstance(layers, list):
             raise InputError("oci.bad-document", f"{what}: layers is missing or not a list")
         subject = value.get("subject")
-        artifact_type = value.get("artifactType")
         return cls(
             raw,
             media_type,
@@ -88,7 +142,7 @@ class Manifest:
             Descriptor.from_json(value.get("config"), f"{what}, config"),
             tuple(Descriptor.from_json(item, f"{what}, layer {n}") for n, item in enumerate(layers)),
             None if subject is None else Descriptor.from_json(subject, f"{what}, subject"),
-            artifact_type if isinstance(artifact_type, str) and artifact_type else None,
+            _text(value, "artifactType", what),
         )
 
     @property
@@ -97,8 +151,7 @@ class Manifest:
 
     @property
     def annotations(self) -> dict[str, str]:
-        found = self.value.get("annotations")
-        return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+        return _text_map(self.value, "annotations", "manifest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +160,25 @@ class Index:
 
     raw: bytes = field(repr=False)
     media_type: str
-    value: dict[str, Any] = field(repr=False)
+    value: dict[str, Any] = field(repr=False, compare=False)
     manifests: tuple[Descriptor, ...]
+    subject: Descriptor | None = None
+    artifact_type: str | None = None
 
     @classmethod
     def parse(cls, raw: bytes, media_type: str, what: str = "index") -> Index:
         """Raises as Manifest.parse."""
         value = _object(raw, what, MANIFEST_LIMIT)
+        _media_type(value, media_type, mt.INDEXES, what)
         _schema_version(value, what)
-        _media_type(value, media_type, what)
+        refuse_other_case(value, _MANIFEST_KEYS, what, "oci.bad-document")
+        _text_map(value, "annotations", what)
         if "layers" in value or "config" in value:
             raise RefusedError(
                 "oci.media-type-mismatch", f"{what}: an index with layers or a config", expected=media_type
             )
-        manifests = value.get("manifests")
+        manifests = _list(value, "manifests")
+        subject = value.get("subject")
         if not isinstance(manifests, list):
             raise InputError("oci.bad-document", f"{what}: manifests is missing or not a list")
         return cls(
@@ -128,7 +186,13 @@ class Index:
             media_type,
             value,
             tuple(Descriptor.from_json(item, f"{what}, manifest {n}") for n, item in enumerate(manifests)),
+            None if subject is None else Descriptor.from_json(subject, f"{what}, subject"),
+            _text(value, "artifactType", what),
         )
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return _text_map(self.value, "annotations", "index")
 
     @property
     def digest(self) -> Digest:
@@ -140,7 +204,8 @@ def is_attestation(descriptor: Descriptor) -> bool:
     `vnd.docker.reference.type`, and artifacts)."""
     if descriptor.artifact_type is not None or "vnd.docker.reference.type" in descriptor.annotations:
         return True
-    return descriptor.platform is not None and not descriptor.platform.known
+    platform = descriptor.platform
+    return platform is not None and "unknown" in (platform.os, platform.architecture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,28 +216,63 @@ class HistoryEntry:
     empty_layer: bool
 
 
+def _history(value: dict[str, Any], what: str) -> tuple[HistoryEntry, ...]:
+    found = value.get("history")
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise InputError("oci.bad-document", f"{what}: history is not a list of objects")
+    return tuple(
+        HistoryEntry(_text(item, "created_by", f"{what}, history") or "", item.get("empty_layer") is True)
+        for item in found
+    )
+
+
+def _check_section(value: dict[str, Any], what: str) -> None:
+    """What we edit must be what it seems: an Env line or label that is no text would be lost without a word."""
+    section = value.get("config")
+    if section is None:
+        return
+    if not isinstance(section, dict):
+        raise InputError("oci.bad-document", f"{what}: config is not an object")
+    refuse_other_case(section, _SECTION_KEYS, f"{what}, config", "oci.bad-document")
+    lines = section.get("Env")
+    if lines is not None and not (isinstance(lines, list) and all(isinstance(item, str) for item in lines)):
+        raise InputError("oci.bad-document", f"{what}: config.Env is not a list of text")
+    _text_map(section, "Labels", f"{what}, config")
+    _text(section, "WorkingDir", f"{what}, config")
+
+
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
     """The image config.  `value` keeps order, number text and unknown keys; edits are made on a copy of it."""
 
     raw: bytes = field(repr=False)
-    value: dict[str, Any] = field(repr=False)
+    value: dict[str, Any] = field(repr=False, compare=False)
     platform: Platform
     diff_ids: tuple[Digest, ...]
+    history: tuple[HistoryEntry, ...] = ()
 
     @classmethod
     def parse(cls, raw: bytes, what: str = "config") -> ImageConfig:
-        """Raises InputError `oci.bad-document`."""
+        """Raises InputError `oci.bad-json`, `oci.bad-document`, `content.bad-digest`; RefusedError
+        `oci.document-too-large`."""
         value = _object(raw, what, CONFIG_LIMIT)
+        refuse_other_case(value, _CONFIG_KEYS, what, "oci.bad-document")
         rootfs = value.get("rootfs")
-        if not isinstance(rootfs, dict) or not isinstance(rootfs.get("diff_ids"), list):
+        listed = _list(rootfs, "diff_ids") if isinstance(rootfs, dict) else None
+        if not isinstance(rootfs, dict) or not isinstance(listed, list):
             raise InputError("oci.bad-document", f"{what}: rootfs.diff_ids is missing")
+        refuse_other_case(rootfs, ("type", "diff_ids"), f"{what}, rootfs", "oci.bad-document")
+        if rootfs.get("type") != "layers":
+            raise InputError("oci.bad-document", f"{what}: rootfs.type is not 'layers'", expected="layers")
         diff_ids = []
-        for number, item in enumerate(rootfs["diff_ids"]):
+        for number, item in enumerate(listed):
             if not isinstance(item, str):
                 raise InputError("oci.bad-document", f"{what}: rootfs.diff_ids[{number}] is not text")
             diff_ids.append(Digest.parse(item))
-        return cls(raw, value, Platform.from_json(value), tuple(diff_ids))
+        _check_section(value, what)
+        return cls(raw, value, Platform.from_json(value), tuple(diff_ids), _history(value, what))
 
     @property
     def digest(self) -> Digest:
@@ -188,12 +288,11 @@ class ImageConfig:
     def environment(self) -> list[str]:
         """`config.Env` as listed: `NAME=value` lines."""
         found = self.section.get("Env")
-        return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+        return list(found) if isinstance(found, list) else []
 
     @property
     def labels(self) -> dict[str, str]:
-        found = self.section.get("Labels")
-        return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+        return _text_map(self.section, "Labels", "config")
 
     @property
     def created(self) -> str | None:

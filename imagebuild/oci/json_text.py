@@ -11,6 +11,11 @@ from typing import Any
 
 from imagebuild.errors import InputError
 
+DEPTH_LIMIT = 100
+"""Lists and objects inside one another at most; image documents need about six."""
+NUMBER_LIMIT = 1000
+"""Characters of one number at most; longer ones cannot be read as a number by every reader."""
+
 
 class NumberText:
     """A JSON number as it was spelled."""
@@ -33,7 +38,8 @@ class NumberText:
 def parse(data: bytes, what: str) -> Any:
     """The value with key order kept and numbers as NumberText.
 
-    Duplicate keys, NaN, broken UTF-8 and lone surrogates raise InputError `oci.bad-json`; `what` names the document.
+    Duplicate keys, NaN, broken UTF-8, a byte order mark, lone surrogates, nesting deeper than DEPTH_LIMIT and numbers
+    longer than NUMBER_LIMIT raise InputError `oci.bad-json`; `what` names the document.
     """
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -47,12 +53,17 @@ def parse(data: bytes, what: str) -> Any:
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is not JSON")
 
+    def number(text: str) -> NumberText:
+        if len(text) > NUMBER_LIMIT:
+            raise ValueError(f"a number of {len(text)} characters")
+        return NumberText(text)
+
     try:
         value = json.loads(
             data.decode("utf-8"),
             object_pairs_hook=pairs,
-            parse_int=NumberText,
-            parse_float=NumberText,
+            parse_int=number,
+            parse_float=number,
             parse_constant=constant,
         )
         dump(value)
@@ -73,13 +84,19 @@ def plain(value: Any) -> Any:
 
 
 def dump(value: Any) -> bytes:
-    """Compact UTF-8 JSON in the order of the value's keys."""
+    """Compact UTF-8 JSON in the order of the value's keys.
+
+    Raises TypeError for values that have no JSON text (floats: their spelling is not ours to choose) and ValueError for
+    lone surrogates and for nesting deeper than DEPTH_LIMIT.
+    """
     out: list[str] = []
-    _dump(value, out)
+    _dump(value, out, 0)
     return "".join(out).encode("utf-8")
 
 
-def _dump(value: Any, out: list[str]) -> None:
+def _dump(value: Any, out: list[str], depth: int) -> None:
+    if depth > DEPTH_LIMIT:
+        raise ValueError(f"lists and objects more than {DEPTH_LIMIT} deep")
     if isinstance(value, NumberText):
         out.append(value.text)
     elif value is None or isinstance(value, (bool, int, str)):
@@ -91,14 +108,14 @@ def _dump(value: Any, out: list[str]) -> None:
                 out.append(",")
             out.append(json.dumps(key, ensure_ascii=False))
             out.append(":")
-            _dump(item, out)
+            _dump(item, out, depth + 1)
         out.append("}")
     elif isinstance(value, (list, tuple)):
         out.append("[")
         for number, item in enumerate(value):
             if number:
                 out.append(",")
-            _dump(item, out)
+            _dump(item, out, depth + 1)
         out.append("]")
     else:
         raise TypeError(f"{type(value).__name__} has no JSON text")

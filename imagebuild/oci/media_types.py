@@ -17,7 +17,16 @@ DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
 DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar"
+DOCKER_LAYER_ZSTD = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 DOCKER_FOREIGN_GZIP = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+
+DOCKER_SCHEMA_1 = frozenset(
+    {
+        "application/vnd.docker.distribution.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v1+prettyjws",
+    }
+)
+"""Docker's first manifest format: no config, no digest of its own content; read by nobody any more."""
 
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 MANIFESTS = frozenset({OCI_MANIFEST, DOCKER_MANIFEST})
@@ -32,6 +41,7 @@ COMPRESSION: dict[str, str] = {
     OCI_FOREIGN + "+zstd": "zstd",
     DOCKER_LAYER_GZIP: "gzip",
     DOCKER_LAYER: "none",
+    DOCKER_LAYER_ZSTD: "zstd",
     DOCKER_FOREIGN_GZIP: "gzip",
 }
 """What a layer's media type says of its compression: `none`, `gzip` or `zstd`."""

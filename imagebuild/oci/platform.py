@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ _ALIASES = {
     "arm64": "arm64",
     "aarch64": "arm64",
 }
+_VARIANT = re.compile(r"[a-z0-9.]{1,16}\Z")
 _MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -35,7 +37,12 @@ class Platform:
         parts = text.strip().lower().split("/")
         if len(parts) == 1:
             parts = ["linux", *parts]
-        if len(parts) not in (2, 3) or not all(parts) or parts[0] != "linux" or parts[1] not in _ALIASES:
+        if (
+            len(parts) not in (2, 3)
+            or parts[0] != "linux"
+            or parts[1] not in _ALIASES
+            or not all(_VARIANT.match(part) for part in parts[2:])
+        ):
             raise InputError(
                 "oci.bad-platform",
                 f"unknown platform {text!r}",
@@ -46,11 +53,16 @@ class Platform:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Platform:
-        """The platform of a descriptor or config as it stands there, whatever it is (`unknown/unknown` too)."""
+        """The platform of a descriptor or config as it stands there, whatever it is (`unknown/unknown` too).
+
+        A missing or null word is "".  Raises InputError `oci.bad-platform` for a word that is not text.
+        """
 
         def word(key: str) -> str:
-            item = value.get(key, "")
-            return item if isinstance(item, str) else ""
+            item = value.get(key)
+            if item is not None and not isinstance(item, str):
+                raise InputError("oci.bad-platform", f"a platform whose {key} is not text", found=repr(item)[:80])
+            return item or ""
 
         return cls(word("os"), word("architecture"), word("variant"))
 
@@ -68,6 +80,7 @@ class Platform:
 
     @property
     def known(self) -> bool:
+        """Whether both words are there and neither is `unknown`."""
         return bool(self.os) and bool(self.architecture) and "unknown" not in (self.os, self.architecture)
 
     @property
