@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from imagebuild.content.schema_values import (
     INVALID,
@@ -28,10 +28,11 @@ from imagebuild.errors import InputError, SeveralErrors
 
 __all__ = [
     "INVALID", "Boolean", "ByKey", "Faults", "Field", "Integer", "List", "Map", "Number", "Object", "PerKey", "Schema", "Shape",
-    "Text", "describe", "json_schema", "locate", "nearest", "validate",
+    "Text", "construct", "describe", "json_schema", "locate", "nearest", "validate",
 ]  # fmt: skip
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,17 @@ def validate(node: Node, schema: Schema) -> Any:
     value = schema.read(node, "", faults)
     raise_faults(faults.errors)
     return value
+
+
+def construct(node: Node, build: Callable[[], _T]) -> _T:
+    """What `build` gives; the InputError that it raises gets a place in the file, at its detail `key` below `node`."""
+    try:
+        return build()
+    except (InputError, SeveralErrors) as error:
+        faults = Faults()
+        faults.place(error, node, "")
+        raise_faults(faults.errors)
+        raise
 
 
 def json_schema(schema: Schema, *, name: str, title: str) -> dict[str, Any]:

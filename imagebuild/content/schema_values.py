@@ -138,7 +138,7 @@ class Schema(ABC):
 @dataclass(frozen=True, slots=True)
 class Text(Schema):
     """Text.  `what` names it in messages; `pattern` (a regular expression that means the same to Python and ECMA 262)
-    must fit the whole; `choices` are the only words allowed; `parse` makes a value of it and may raise InputError.
+    must fit the whole, `form` says it in words; `choices` are the only words allowed; `parse` makes a value of it and may raise InputError.
     `lines` allows line breaks, `empty` no characters, `limit` counts characters; control characters are refused.
     """
 
@@ -150,6 +150,7 @@ class Text(Schema):
     empty: bool = False
     limit: int = 4096
     format: str | None = None
+    form: str | None = None
     _compiled: re.Pattern[str] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +179,12 @@ class Text(Schema):
                     hint=f"did you mean {near}?" if near else None,
                 )
         elif not self._fits(text):
+            if self.parse is not None and text:
+                # the value's own constructor knows better than a pattern what is wrong
+                try:
+                    self.parse(text)
+                except (InputError, SeveralErrors) as error:
+                    return faults.place(error, node, key)
             return faults.add(
                 "schema.bad-value",
                 node,
@@ -201,6 +208,8 @@ class Text(Schema):
         return self._compiled is None or self._compiled.fullmatch(text) is not None
 
     def _expected(self) -> str:
+        if self.form is not None:
+            return self.form
         rule = f"matching {self.pattern}" if self.pattern else ("text" if self.lines else "text on one line")
         return f"{rule}, {0 if self.empty else 1} to {self.limit} characters, no control characters"
 

@@ -249,5 +249,9 @@ def load_yaml(path: Path, shown: str | None = None) -> Node:
     return parse_yaml(data, file)
 
 
-EMPTY: Mapping[Any, Any] = MappingProxyType({})
-"""The mapping with nothing in it, for defaults."""
+def no_entries() -> Mapping[Any, Any]:
+    """The mapping with nothing in it, as a factory of defaults (a mapping proxy has no hash before Python 3.12)."""
+    return _EMPTY
+
+
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
