@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from imagebuild.content.schema_values import (
     INVALID,
@@ -28,11 +28,10 @@ from imagebuild.errors import InputError, SeveralErrors
 
 __all__ = [
     "INVALID", "Boolean", "ByKey", "Faults", "Field", "Integer", "List", "Map", "Number", "Object", "PerKey", "Schema", "Shape",
-    "Text", "construct", "describe", "json_schema", "locate", "nearest", "validate",
+    "Text", "describe", "json_schema", "locate", "nearest", "validate",
 ]  # fmt: skip
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def _json_field(item: Field) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Object(Schema):
     """A mapping with known keys and no others.  `build` makes a value of those that are present (default: the dict);
-    the InputError that it raises is placed at its detail `key`."""
+    the InputError that it raises is placed at its detail `key`, and belongs to the keys of its detail `with` too."""
 
     fields: Mapping[str, Field]
     what: str = "a mapping"
@@ -131,14 +130,17 @@ class Object(Schema):
         if not isinstance(node, MapNode):
             return faults.add("schema.wrong-type", node, key, f"{self.what} belongs here", found=describe(node))
         values: dict[str, Any] = {}
-        whole = True
+        doubtful: set[str] = set()
+        unknown = False
         for name, (name_node, value_node) in node.entries.items():
             known = self.fields.get(name)
             below = f"{key}.{name}" if key else name
             if known is None:
-                whole = False
-                missing = [word for word in self.fields if word not in node.entries]
-                near = nearest(name, missing) or nearest(name, self.fields)
+                unknown = True
+                near = nearest(name, [word for word in self.fields if word not in node.entries])
+                if near is not None:
+                    doubtful.add(near)
+                near = near or nearest(name, self.fields)
                 faults.add(
                     "schema.unknown-key",
                     name_node,
@@ -148,22 +150,41 @@ class Object(Schema):
                     hint=f"did you mean {near}?" if near else None,
                 )
                 continue
-            values[name] = known.schema.read(value_node, below, faults)
-            whole = whole and values[name] is not INVALID
-        for name, known in self.fields.items():
-            if known.required and name not in node.entries:
-                whole = False
-                faults.add(
-                    "schema.missing-key", node, key, f"{self.what} needs the key {name}", hint=known.description or None
-                )
-        if not whole:
-            return INVALID
+            value = known.schema.read(value_node, below, faults)
+            if value is INVALID:
+                doubtful.add(name)
+            else:
+                values[name] = value
+        missing = [name for name, known in self.fields.items() if known.required and name not in node.entries]
+        for name in missing:
+            faults.add(
+                "schema.missing-key",
+                node,
+                key,
+                f"{self.what} needs the key {name}",
+                hint=self.fields[name].description or None,
+            )
+        built = self._build(node, key, values, doubtful, faults)
+        return INVALID if unknown or doubtful or missing else built
+
+    def _build(self, node: MapNode, key: str, values: dict[str, Any], doubtful: set[str], faults: Faults) -> Any:
+        """The value; also tried where only optional keys are wrong, so that what is wrong between the others is told
+        in the same pass.  What a doubtful key has part in is then left out (detail `with` names further keys)."""
         if self.build is None:
             return values
+        if any(known.required and name not in values for name, known in self.fields.items()):
+            return INVALID
         try:
             return self.build(values)
         except (InputError, SeveralErrors) as error:
-            return faults.place(error, node, key)
+            for one in error.errors if isinstance(error, SeveralErrors) else (error,):
+                parts = {
+                    str(one.details.get("key", "")).partition(".")[0].partition("[")[0],
+                    *one.details.get("with", ()),
+                }
+                if isinstance(one, InputError) and not parts & doubtful:
+                    faults.place(one, node, key)
+            return INVALID
 
     def json(self) -> dict[str, Any]:
         out: dict[str, Any] = {
@@ -257,19 +278,9 @@ def validate(node: Node, schema: Schema) -> Any:
     those of the values' own constructors."""
     faults = Faults()
     value = schema.read(node, "", faults)
-    raise_faults(faults.errors)
+    foreign = [error for error in faults.errors if error.code == "schema.unknown-version"]
+    raise_faults(foreign or faults.errors)
     return value
-
-
-def construct(node: Node, build: Callable[[], _T]) -> _T:
-    """What `build` gives; the InputError that it raises gets a place in the file, at its detail `key` below `node`."""
-    try:
-        return build()
-    except (InputError, SeveralErrors) as error:
-        faults = Faults()
-        faults.place(error, node, "")
-        raise_faults(faults.errors)
-        raise
 
 
 def json_schema(schema: Schema, *, name: str, title: str) -> dict[str, Any]:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from imagebuild.content.schema import (
     ByKey,
-    Faults,
     Field,
     Integer,
     List,
     Object,
     Text,
-    construct,
     json_schema,
-    locate,
     validate,
 )
-from imagebuild.content.strict_yaml import Node, load_yaml, no_entries, raise_faults
+from imagebuild.content.strict_yaml import load_yaml, no_entries
 from imagebuild.errors import InputError, SeveralErrors
 from imagebuild.oci.platform import Platform
 from imagebuild.overlay.change_schema import CHANGE, GUARDS
@@ -144,7 +142,7 @@ class Overlay:
                 "overlay.bad-proof",
                 "a proof tells the switched branch from the other, and there is no switch",
                 hint="declare `switch`, or remove `proof`",
-                details={"key": "proof"},
+                details={"key": "proof", "with": ["switch"]},
             )
         places: dict[str, int] = {}
         env: dict[str, str] = {}
@@ -269,17 +267,29 @@ def load_overlay(folder: Path) -> Overlay:
     """The overlay in `folder`.  Raises InputError, or SeveralErrors of them, with file and line: what `parse_yaml` and
     `validate` raise, `overlay.name-mismatch`, `overlay.file-missing`, `overlay.file-outside` and the others of codes.yaml."""
     node = load_yaml(folder / FILE_NAME)
-    values = validate(node, OVERLAY)
-    del values["schema"]
-    overlay = construct(node, lambda: Overlay(folder=folder, **values))
-    _check_files(overlay, node)
+    whole = Path(os.path.abspath(folder))
+
+    def build(values: dict[str, Any]) -> Overlay:
+        values.pop("schema")
+        faults = _file_faults(values["changes"], whole)
+        try:
+            overlay = Overlay(folder=whole, **values)
+        except InputError as error:
+            faults.append(error)
+        except SeveralErrors as several:
+            faults.extend(error for error in several.errors if isinstance(error, InputError))
+        if faults:
+            raise SeveralErrors(faults)
+        return overlay
+
+    overlay: Overlay = validate(node, replace(OVERLAY, build=build))
     return overlay
 
 
-def _check_files(overlay: Overlay, node: Node) -> None:
-    faults = Faults()
-    top = overlay.folder.resolve()
-    for number, change in enumerate(overlay.changes):
+def _file_faults(changes: tuple[Change, ...], folder: Path) -> list[InputError]:
+    faults = []
+    top = folder.resolve()
+    for number, change in enumerate(changes):
         if isinstance(change, PatchChange):
             name, key = change.patch, "patch"
         elif isinstance(change, FileChange):
@@ -288,13 +298,15 @@ def _check_files(overlay: Overlay, node: Node) -> None:
             name, key = change.file, "blob.file"
         else:
             continue
-        key = f"changes[{number}].{key}"
+        details = {"key": f"changes[{number}].{key}"}
         path = (top / name).resolve()
         if not path.is_relative_to(top):
-            faults.add("overlay.file-outside", locate(node, key), key, f"{name} leads out of the overlay's folder")
+            faults.append(
+                InputError("overlay.file-outside", f"{name} leads out of the overlay's folder", details=details)
+            )
         elif not path.is_file():
-            faults.add("overlay.file-missing", locate(node, key), key, f"{name} is no file below {overlay.folder}")
-    raise_faults(faults.errors)
+            faults.append(InputError("overlay.file-missing", f"{name} is no file below {folder}", details=details))
+    return faults
 
 
 def guards_for(overlay: Overlay, platform: Platform) -> dict[str, Guard]:

@@ -1,0 +1,172 @@
+"""How an engine is started for checks, and which checks a target asks for (formats.md, serve and checks; checks.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from imagebuild.content.schema import Field, Integer, List, Number, Object, Text
+from imagebuild.content.strict_yaml import no_entries
+from imagebuild.errors import InputError
+from imagebuild.overlay.vocabulary import DURATION, ENV, LINE, LOCAL_PATH
+
+ENGINES = ("vllm", "dynamo-vllm", "sglang")
+ARMS = ("base", "off", "on")
+SMOKE_STEPS = ("files", "python", "switch", "devices", "kernel", "engine", "parity", "overlay")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """`id` and `revision` as the model's hub names them; `path` where it lies on the machine that serves."""
+
+    id: str
+    revision: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Speculative:
+    """Speculative decoding: draft model, its revision, draft `tokens` a step; `acceptance` is real in a run that counts."""
+
+    method: str
+    draft: str | None = None
+    revision: str | None = None
+    tokens: int | None = None
+    acceptance: str = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """One full definition of a server: engine, arguments, environment, model, parsers; `ready_deadline` in seconds."""
+
+    engine: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=no_entries)
+    model: Model | None = None
+    tool_parser: str | None = None
+    reasoning_parser: str | None = None
+    speculative: Speculative | None = None
+    ready_deadline: int = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Smoke:
+    """Which smoke steps run (all, in their order, by default); `deadline` of each step in seconds."""
+
+    steps: tuple[str, ...] = SMOKE_STEPS
+    deadline: int | None = None
+    prompts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gsm8k:
+    """The accuracy gate: both filters reach `threshold` (a fraction), and the paired difference stays within `margin`
+    (points).  `concurrency` lists the runs; more than `max_null` null answers void a run."""
+
+    threshold: Decimal = Decimal("0.90")
+    margin: Decimal = Decimal("1.0")
+    arms: tuple[str, ...] = ARMS
+    concurrency: tuple[int, ...] = (64,)
+    max_null: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    smoke: Smoke | None = None
+    gsm8k: Gsm8k | None = None
+
+    def __post_init__(self) -> None:
+        if self.gsm8k is not None and "base" not in self.gsm8k.arms:
+            raise InputError(
+                "target.no-base-arm",
+                "the accuracy verdict compares with the unpatched base",
+                expected="the arm `base` among them",
+                found=", ".join(self.gsm8k.arms),
+                details={"key": "gsm8k.arms"},
+            )
+
+
+SERVE = Object(
+    {
+        "engine": Field(
+            Text("an engine", choices=ENGINES), "vllm, dynamo-vllm (its frontend takes the parsers) or sglang", True
+        ),
+        "args": Field(
+            List(Text("an argument", lines=True, empty=True, limit=20_000)), "arguments of the server, one an item"
+        ),
+        "env": Field(ENV, "environment of the server"),
+        "model": Field(
+            Object(
+                {
+                    "id": Field(LINE, "name on the model's hub", True),
+                    "revision": Field(LINE, "commit on the model's hub"),
+                    "path": Field(LINE, "where it lies; a site may say otherwise"),
+                },
+                "a model",
+                lambda values: Model(**values),
+            ),
+            "the model that is served",
+        ),
+        "tool_parser": Field(LINE, "the engine's name of the tool-call parser"),
+        "reasoning_parser": Field(LINE, "the engine's name of the reasoning parser"),
+        "speculative": Field(
+            Object(
+                {
+                    "method": Field(LINE, "the engine's name of the method", True),
+                    "draft": Field(LINE, "the draft model"),
+                    "revision": Field(LINE, "the draft's commit"),
+                    "tokens": Field(Integer("a number of tokens", minimum=1, maximum=64), "draft tokens a step"),
+                    "acceptance": Field(
+                        Text("a kind of acceptance", choices=("real", "synthetic")),
+                        "a run with synthetic acceptance is invalid",
+                    ),
+                },
+                "speculative decoding",
+                lambda values: Speculative(**values),
+            ),
+            "speculative decoding",
+        ),
+        "ready_deadline": Field(DURATION, "how long the server may take to answer"),
+    },
+    "a server",
+    lambda values: Serve(**values),
+)
+
+CHECKS = Object(
+    {
+        "smoke": Field(
+            Object(
+                {
+                    "steps": Field(
+                        List(Text("a smoke step", choices=SMOKE_STEPS), minimum=1, unique=True), "all if left out"
+                    ),
+                    "deadline": Field(DURATION, "of each step"),
+                    "prompts": Field(LOCAL_PATH, "prompts of the parity step, below the workspace"),
+                },
+                "smoke checks",
+                lambda values: Smoke(**values),
+            ),
+            "smoke checks, cheapest first",
+        ),
+        "gsm8k": Field(
+            Object(
+                {
+                    "threshold": Field(Number("a fraction"), "what both filters must reach"),
+                    "margin": Field(Number("a number of points", maximum=100), "margin of non-inferiority, in points"),
+                    "arms": Field(List(Text("an arm", choices=ARMS), minimum=1, unique=True), "what is run"),
+                    "concurrency": Field(
+                        List(Integer("a number of requests", minimum=1, maximum=65_536), minimum=1, unique=True),
+                        "requests in flight, one run each",
+                    ),
+                    "max_null": Field(Integer("a count", maximum=1319), "null answers above which a run is void"),
+                },
+                "the accuracy gate",
+                lambda values: Gsm8k(**values),
+            ),
+            "the accuracy gate",
+        ),
+    },
+    "checks",
+    lambda values: Checks(**values),
+)
