@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from imagebuild.content.schema_values import (
     INVALID,
@@ -28,10 +28,12 @@ from imagebuild.errors import InputError, SeveralErrors
 
 __all__ = [
     "INVALID", "Boolean", "ByKey", "Faults", "Field", "Integer", "List", "Map", "Number", "Object", "PerKey", "Schema", "Shape",
-    "Text", "describe", "json_schema", "locate", "nearest", "validate",
+    "Text", "build_each", "describe", "json_schema", "locate", "nearest", "validate",
 ]  # fmt: skip
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_T = TypeVar("_T")
+_V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,23 @@ class PerKey(Schema):
 
     def json(self) -> dict[str, Any]:
         return {"anyOf": [self.one.json(), {**self.several.json(), "minProperties": 1}]}
+
+
+def build_each(values: Mapping[str, _V], make: Callable[[str, _V], _T], key: str) -> Mapping[str, _T]:
+    """`make` of each name and value; for an Object's `build`.  The errors of all are raised at once, their detail `key`
+    below `key` and the name."""
+    out: dict[str, _T] = {}
+    faults: list[InputError] = []
+    for name, value in values.items():
+        try:
+            out[name] = make(name, value)
+        except InputError as error:
+            below = error.details.get("key")
+            error.details["key"] = f"{key}.{name}.{below}" if below else f"{key}.{name}"
+            faults.append(error)
+    if faults:
+        raise SeveralErrors(faults)
+    return MappingProxyType(out)
 
 
 def validate(node: Node, schema: Schema) -> Any:

@@ -1,0 +1,1 @@
+"""Waivers: the file that people write."""
