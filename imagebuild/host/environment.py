@@ -18,3 +18,8 @@ def cache_folder() -> Path:
         return Path(named)
     base = variable("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "imagebuild"
+
+
+def variables() -> dict[str, str]:
+    """A copy of all variables, to be handed on to a child with changes."""
+    return dict(os.environ)

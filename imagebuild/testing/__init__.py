@@ -1,1 +1,1 @@
-"""TODO"""
+"""Shipped makers of realistic bases and registries, for the demo, the tests and people's own tests."""
