@@ -1,16 +1,46 @@
-"""An ImageSource that is a dictionary, for tests that want to say exactly what a place answers."""
+"""An ImageSource that is a dictionary, for tests that want to say exactly what a place answers; and made images in the
+form that sinks take."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from imagebuild.content.digest import Digest
 from imagebuild.content.reader import Readable, check_bytes
 from imagebuild.errors import RefusedError, UnavailableError
 from imagebuild.oci.descriptor import Descriptor
+from imagebuild.oci.source import Document, Image, ImageSource, LocalBlob
 from imagebuild.testing.images import MadeImage
+
+
+def as_image(
+    made: MadeImage, *, own: int = 1, base: ImageSource | None = None, labels: Mapping[str, str] | None = None
+) -> Image:
+    """A made image or index as a finished Image: the topmost `own` layers of each platform are ours, those below are
+    the base's and are only at `base`."""
+    images = made.images or (made,)
+    mine, theirs = dict[Digest, LocalBlob](), dict[Digest, Descriptor]()
+    configs = []
+    for image in images:
+        split = len(image.layers) - own
+        for layer in image.layers[:split]:
+            theirs[layer.descriptor.digest] = layer.descriptor
+        for layer in image.layers[split:]:
+            mine[layer.descriptor.digest] = LocalBlob(layer.descriptor, partial(io.BytesIO, layer.blob))
+        config = Descriptor.from_json(json.loads(image.raw)["config"], "config")
+        configs.append(Document(config, image.blobs[config.digest]))
+    return Image(
+        top=Document(made.descriptor, made.raw),
+        manifests=tuple(Document(image.descriptor, image.raw) for image in made.images),
+        configs=tuple(configs),
+        own=tuple(mine.values()),
+        base_layers=tuple(theirs.values()),
+        base=base,
+        labels=dict(labels or {}),
+    )
 
 
 class MemorySource:
