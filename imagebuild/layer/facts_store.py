@@ -112,10 +112,7 @@ def decode_facts(data: bytes) -> LayerFacts:
         numbers,
         sections[5],
         {int(at): _unescape(link) for at, link in rest["links"].items()},
-        {
-            int(at): tuple((_unescape(k), bytes.fromhex(v)) for k, v in pairs)
-            for at, pairs in rest["xattrs"].items()
-        },
+        {int(at): tuple((_unescape(k), bytes.fromhex(v)) for k, v in pairs) for at, pairs in rest["xattrs"].items()},
         {int(at): (major, minor) for at, (major, minor) in rest["devices"].items()},
         heads,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from imagebuild.content.digest import Digest
 from imagebuild.layer.entry import Entry, Kind
@@ -137,6 +137,11 @@ class EntryTable(Mapping[str, Entry]):
 
     def __getitem__(self, path: str) -> Entry:
         return self._entry(self._rows[path])
+
+    def get(self, path: str, default: Any = None, /) -> Any:
+        # Mapping's own raises and catches a KeyError for each path that is not here, and most are not.
+        at = self._rows.get(path)
+        return default if at is None else self._entry(at)
 
     def __contains__(self, path: object) -> bool:
         return path in self._rows

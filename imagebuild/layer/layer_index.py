@@ -1,0 +1,96 @@
+"""Questions about one layer that its facts do not answer directly: what lies below a path."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Set
+
+from imagebuild.layer.entry import LayerFacts
+from imagebuild.layer.names import bytes_of
+
+
+class LayerIndex:
+    """One read layer.  Single questions are answered by bisection over sorted paths; `fold` makes the whole list of
+    folders, which a walk needs."""
+
+    def __init__(self, facts: LayerFacts) -> None:
+        self.facts = facts
+        self.entries = facts.entries
+        self.whiteouts: Set[str] = facts.whiteouts
+        self.opaques: Set[str] = facts.opaques
+        self._sorted: tuple[list[str], ...] | None = None
+        self._folders: dict[str, list[str]] | None = None
+
+    def _lists(self) -> tuple[list[str], ...]:
+        if self._sorted is None:
+            self._sorted = (
+                list(self.entries),
+                sorted(self.whiteouts, key=bytes_of),
+                sorted(self.opaques, key=bytes_of),
+            )
+        return self._sorted
+
+    def implies(self, path: str) -> bool:
+        """Whether the layer has something below `path` (an entry, a whiteout or an opaque marker), which makes a
+        folder of it when the layer is unpacked."""
+        if path == "":
+            return True
+        if path in self.opaques:
+            return True
+        if self._folders is not None:
+            return path in self._folders
+        start = bytes_of(path) + b"/"
+        for paths in self._lists():
+            at = bisect_left(paths, start, key=bytes_of)
+            if at < len(paths) and bytes_of(paths[at]).startswith(start):
+                return True
+        return False
+
+    def fold(self) -> dict[str, list[str]]:
+        """Folders with the names that stand in them, folders without an entry of their own included."""
+        if self._folders is None:
+            folders: dict[str, list[str]] = {"": []}
+            for path in self.entries:
+                if path:
+                    _add(folders, path)
+            seen = set(self.entries)
+            for path in _missing(folders, seen):
+                _add(folders, path)
+            for paths in (self.whiteouts, self.opaques):
+                self._add_markers(folders, seen, paths, own=paths is self.opaques)
+            self._folders = folders
+        return self._folders
+
+    def _add_markers(self, folders: dict[str, list[str]], seen: set[str], paths: Iterable[str], *, own: bool) -> None:
+        for path in paths:
+            folder = path if own else path.rpartition("/")[0]
+            while folder and folder not in seen:
+                seen.add(folder)
+                folders.setdefault(folder, [])
+                _add(folders, folder)
+                folder = folder.rpartition("/")[0]
+            folders.setdefault(folder, [])
+
+    def names(self, folder: str) -> list[str]:
+        """The names that the layer puts into `folder`, in any order."""
+        return self.fold().get(folder, [])
+
+
+def _add(folders: dict[str, list[str]], path: str) -> None:
+    folder, _, name = path.rpartition("/")
+    names = folders.get(folder)
+    if names is None:
+        folders[folder] = [name]
+    else:
+        names.append(name)
+
+
+def _missing(folders: dict[str, list[str]], seen: set[str]) -> list[str]:
+    """Folders without an entry, each once, their own parents too."""
+    out = []
+    for folder in list(folders):
+        while folder and folder not in seen:
+            seen.add(folder)
+            out.append(folder)
+            folder = folder.rpartition("/")[0]
+    return out
