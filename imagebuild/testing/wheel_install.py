@@ -130,7 +130,7 @@ class WheelInstall:
             for member in archive.infolist():
                 if member.is_dir() or member.filename == f"{info}/RECORD":
                     continue
-                item, place = self._member(archive, member, info)
+                item, changed = self._member(archive, member, info)
                 yield item
                 sizes[member.filename] = item.size
                 row = listed.get(member.filename)
@@ -138,7 +138,9 @@ class WheelInstall:
                     continue
                 if row is None:
                     raise InputError("testing.bad-wheel", f"{self.wheel.name}: RECORD does not list {member.filename}")
-                rows.append((relpath(place, self.layout.site), row[1], row[2]))
+                if changed is not None:
+                    row = [member.filename, _digest(changed), str(len(changed))]
+                rows.append((relpath(item.path, self.layout.site), row[1], row[2]))
             for item, data in self._generated(archive, info):
                 yield item
                 rows.append((relpath(item.path, self.layout.site), _digest(data), str(len(data))))
@@ -161,8 +163,8 @@ class WheelInstall:
             raise InputError("testing.bad-wheel", f"{self.wheel.name} has {len(found)} .dist-info folders, not one")
         return found.pop()
 
-    def _member(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, info: str) -> tuple[Item, str]:
-        """One file of the wheel and where it goes."""
+    def _member(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, info: str) -> tuple[Item, bytes | None]:
+        """One file of the wheel at its place, and its bytes where they are not the wheel's."""
         name = member.filename
         if name.startswith("/") or normpath(name) != name or name.startswith("../"):
             raise InputError("testing.bad-wheel", f"{self.wheel.name}: a member named {name!r}")
@@ -184,7 +186,7 @@ class WheelInstall:
                 data = archive.read(member)
                 if data.startswith(b"#!python"):
                     data = b"#!" + self.layout.interpreter.encode() + data[data.index(b"\n") :]
-                return file_item(place, data, 0o755), place
+                return file_item(place, data, 0o755), data
         else:
             folder = self.layout.site if head == info else self._source()
             place = f"{folder}/{name}"
@@ -192,7 +194,7 @@ class WheelInstall:
         def opened() -> BinaryIO:
             return cast(BinaryIO, archive.open(member))
 
-        return Item(place, mode=mode, size=member.file_size, open=opened), place
+        return Item(place, mode=mode, size=member.file_size, open=opened), None
 
     def _generated(self, archive: zipfile.ZipFile, info: str) -> Iterator[tuple[Item, bytes]]:
         """Scripts of the entry points, and the notes that an installer adds."""
