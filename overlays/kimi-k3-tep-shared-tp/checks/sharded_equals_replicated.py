@@ -23,6 +23,7 @@ import argparse
 import hashlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import secrets
 import sys
@@ -258,7 +259,11 @@ def check(options: Any) -> dict[str, Any]:
     """Runs the groups and builds the document."""
     found: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (options, folder), nprocs=max(options.ranks))
+        # Fresh processes, forked from one that has imported torch and done nothing else with it.
+        multiprocessing.set_forkserver_preload(["torch"])
+        torch.multiprocessing.start_processes(
+            work, (options, folder), nprocs=max(options.ranks), start_method="forkserver"
+        )
         for rank in range(max(options.ranks)):
             for name, answer in json.loads(Path(f"{folder}/{rank}.json").read_text()):
                 found.setdefault(name, []).append(answer)
