@@ -242,7 +242,7 @@ class LayoutSink:
             return None
         if name is None and old and not force:
             self._check_unnamed(old, image.labels)
-        entry = _entry(top, name)
+        entry = layout_entry(top, name)
         listed: list[Any] = list(index.value.get("manifests") or [])
         places = [n for n, found in enumerate(index.manifests) if any(found is o for o in old)]
         if places:
@@ -311,7 +311,8 @@ def _standing(reader: LayoutReader, index: Index, name: str | None) -> list[Desc
     return [entry for entry in reader.images(index) if entry_name(entry) is None]
 
 
-def _entry(top: Descriptor, name: str | None) -> dict[str, Any]:
+def layout_entry(top: Descriptor, name: str | None) -> dict[str, Any]:
+    """The entry of index.json for an image under a ref name."""
     annotations = {k: v for k, v in top.annotations.items() if k != REF_NAME}
     if name is not None:
         annotations[REF_NAME] = name
