@@ -12,6 +12,8 @@ URL = re.compile(r"(?:https?|git|ssh|ftp)://(?:[^\s/@\"'<>]*@)?([A-Za-z0-9.-]+)"
 HOSTS = {
     "docker.io",
     "github.com",
+    "in-toto.io",
+    "index.docker.io",
     "json-schema.org",
     "keepachangelog.com",
     "opencontainers.org",
