@@ -60,7 +60,7 @@ def test_every_raised_code_is_explained() -> None:
         for code, line in raised(module).items()
         if code not in known
     )
-    assert missing == []
+    assert not missing, "\n".join(missing)
 
 
 def test_every_explained_code_stands_in_its_package() -> None:
@@ -72,7 +72,7 @@ def test_every_explained_code_stands_in_its_package() -> None:
         for code, (path, _) in explained().items()
         if code not in by_area.get(path.parent.relative_to(PACKAGE).parts[0], set())
     ]
-    assert stale == []
+    assert not stale, "\n".join(stale)
 
 
 def test_every_explanation_is_whole() -> None:

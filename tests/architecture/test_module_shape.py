@@ -17,7 +17,7 @@ def test_no_python_file_is_longer_than_the_limit() -> None:
             lines = path.read_text(encoding="utf-8").count("\n")
             if lines > LIMIT:
                 long.append(f"{path.relative_to(ROOT)}: {lines} lines")
-    assert long == []
+    assert not long, "\n".join(long)
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
@@ -34,7 +34,7 @@ def test_every_module_and_public_class_says_what_it_is() -> None:
                 enum = any("Enum" in ast.unparse(base) for base in node.bases)
                 if not enum:
                     silent.append(f"{module.where}:{node.lineno} {node.name}")
-    assert silent == []
+    assert not silent, "\n".join(silent)
 
 
 def test_dataclasses_are_frozen_and_slotted_unless_they_say_why() -> None:
@@ -53,7 +53,7 @@ def test_dataclasses_are_frozen_and_slotted_unless_they_say_why() -> None:
                 frozen = "frozen=True" in text and "slots=True" in text
                 if not frozen and "mutable" not in (ast.get_docstring(node) or "").lower():
                     loose.append(f"{module.where}:{node.lineno} {node.name}")
-    assert loose == []
+    assert not loose, "\n".join(loose)
 
 
 def test_test_modules_have_distinct_names() -> None:
@@ -66,4 +66,4 @@ def test_test_modules_have_distinct_names() -> None:
             if path.name in seen:
                 doubled.append(f"{relative} and {seen[path.name]}")
             seen[path.name] = str(relative)
-    assert doubled == []
+    assert not doubled, "\n".join(doubled)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
-from package_source import ROOT
+from package_source import ROOT, modules
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -30,4 +31,27 @@ def test_every_file_that_a_document_links_to_exists() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
             if "://" not in target and not target.startswith("mailto:") and not (document.parent / target).exists():
                 broken.append(f"{document.relative_to(ROOT)} -> {target}")
-    assert broken == []
+    assert not broken, "\n".join(broken)
+
+
+def test_the_page_of_verbs_names_the_programs_verbs() -> None:
+    from imagebuild.cli.verbs import VERBS
+
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8").partition("## Verbs")[2]
+    assert re.findall(r"^\| `([a-z0-9]+)` \|", page, re.MULTILINE) == [verb.name for verb in VERBS]
+
+
+def test_hints_name_verbs_that_exist() -> None:
+    """A hint that cannot be followed is worse than none."""
+    from imagebuild.cli.verbs import VERBS
+
+    known = {verb.name for verb in VERBS}
+    wrong = []
+    for module in modules():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.keyword) and node.arg == "hint":
+                for part in ast.walk(node.value):
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                        words = re.findall(r"(?:^|[`:;(] ?|\brun )imagebuild ([a-z][a-z0-9-]*)", part.value)
+                        wrong += [f"{module.where}:{node.value.lineno}: {w}" for w in words if w not in known]
+    assert not wrong, "\n".join(wrong)

@@ -68,7 +68,7 @@ def test_shipped_files_name_no_machine_and_leave_nothing_unwritten() -> None:
     faults = []
     for path in shipped():
         faults += findings(path.read_text(encoding="utf-8", errors="replace"), str(path.relative_to(ROOT)))
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 def test_shipped_files_name_known_hosts_only() -> None:
@@ -76,7 +76,7 @@ def test_shipped_files_name_known_hosts_only() -> None:
     for path in shipped():
         if path.relative_to(ROOT).parts[0] != "tests":
             faults += foreign_hosts(path.read_text(encoding="utf-8", errors="replace"), str(path.relative_to(ROOT)))
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(
