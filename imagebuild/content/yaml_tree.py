@@ -1,4 +1,7 @@
-"""From PyYAML's events to our tree.  Apart from `strict_yaml`, so that yaml is imported when a file is read, not before."""
+"""From PyYAML's events to our tree.
+
+Apart from `strict_yaml`, so that yaml is imported when a file is read, not before.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from imagebuild.content import strict_yaml
 from imagebuild.content.strict_yaml import ListNode, MapNode, Node, ScalarNode, fault_at, raise_faults
 from imagebuild.errors import InputError
 
+_VERSION = re.compile(r"%YAML +1\.2 *(?: #.*)?\r?\Z")
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s*)+")
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#")
 
 
@@ -46,13 +51,14 @@ def event_source(text: str) -> _Events:
 class _Open:
     """A mapping or list whose end was not seen yet."""
 
-    __slots__ = ("anchor", "column", "count", "entries", "items", "key", "line")
+    __slots__ = ("anchor", "column", "count", "entries", "flow", "items", "key", "line")
 
     def __init__(self, event: Any, mapping: bool, count: int) -> None:
         self.line: int = event.start_mark.line + 1
         self.column: int = event.start_mark.column + 1
         self.anchor: str | None = event.anchor
         self.count = count
+        self.flow = bool(event.flow_style)
         self.items: list[Node] = []
         self.entries: dict[str, tuple[ScalarNode, Node]] | None = {} if mapping else None
         self.key: ScalarNode | None = None
@@ -133,39 +139,44 @@ class _Composer:
         start = 0
         for number, written in enumerate(self.text.split("\n"), 1):
             at = written.find("\t")
-            comment = self._comment(start, written) if at >= 0 else 0
-            while 0 <= at < comment:
-                if not self._tab_allowed(start, written, at):
-                    self.faults.append(self._tab(number, at + 1))
-                    break
-                at = written.find("\t", at + 1)
+            if at >= 0 and len(self.faults) < strict_yaml.FAULT_LIMIT:
+                lead = len(written) - len(written.lstrip(" \t"))
+                comment = self._comment(start, written)
+                while 0 <= at < comment:
+                    end = self._tab_allowed(start, at, lead)
+                    if end is None:
+                        self.faults.append(self._tab(number, at + 1))
+                        break
+                    at = written.find("\t", end - start)
             start += len(written) + 1
 
-    def _span(self, index: int) -> tuple[int, str | None] | None:
-        """Begin and style of the scalar whose text holds the character at `index`."""
+    def _span(self, index: int) -> tuple[int, int, str | None] | None:
+        """Begin, end and style of the scalar whose text holds the character at `index`."""
         place = bisect_right(self.begins, index) - 1
         if place < 0:
             return None
         begin, end, style = self.spans[place]
-        return (begin, style) if index < end else None
+        return (begin, end, style) if index < end else None
 
     def _comment(self, start: int, written: str) -> int:
         """Where the comment of the line that begins at index `start` begins; the line's length where it has none."""
         for found in _COMMENT.finditer(written):
             at = found.end() - 1
             span = self._span(start + at)
-            if span is None or (span[1] in ("|", ">") and span[0] >= start):
+            if span is None or (span[2] in ("|", ">") and span[0] >= start):
                 return at
         return len(written)
 
-    def _tab_allowed(self, start: int, written: str, at: int) -> bool:
+    def _tab_allowed(self, start: int, at: int, lead: int) -> int | None:
+        """Where the scalar ends in which the tab at column `at` may stand; None where it may not.  The line begins at index
+        `start` with `lead` blank characters."""
         span = self._span(start + at)
         if span is None:
-            return False
-        begin, style = span
+            return None
+        begin, end, style = span
         if style in ("'", '"'):
-            return begin >= start or at >= len(written) - len(written.lstrip(" \t"))
-        return style in ("|", ">") and begin < start
+            return end if begin >= start or at >= lead else None
+        return end if style in ("|", ">") and begin < start else None
 
     def _events(self, source: _Events) -> None:
         while True:
@@ -204,7 +215,7 @@ class _Composer:
     def _directives(self, event: Any) -> None:
         written = self.text[event.start_mark.index : event.end_mark.index]
         for offset, line in enumerate(written.split("\n")):
-            if line.startswith("%") and line.split("#")[0].split() != ["%YAML", "1.2"]:
+            if line.startswith("%") and not _VERSION.match(line):
                 number = event.start_mark.line + 1 + offset
                 self.faults.append(self._directive(number))
 
@@ -239,9 +250,15 @@ class _Composer:
         plain = event.style in (None, "")
         text: str = event.value
         if self.tabs:
-            self.spans.append((mark.index, event.end_mark.index, event.style or None))
+            properties = _PROPERTIES.match(self.text, mark.index)
+            begin = properties.end() if properties is not None and event.anchor is not None else mark.index
+            self.spans.append((begin, event.end_mark.index, event.style or None))
+            if event.style in ("|", ">") and text.lstrip("\n").startswith("\t"):
+                # is the tab indentation or text?  libyaml refuses to say
+                self.fault("yaml.tab", mark, "a tab begins the text of a block", hint="put the text into double quotes")
         value: str | int | float | bool | None = text
         if plain:
+            self._flow_text(event, text)
             try:
                 value = strict_yaml.resolve_plain(text)
             except ValueError:
@@ -258,6 +275,16 @@ class _Composer:
             self._anchor(event.anchor, mark)
             self.anchors[event.anchor] = (node, 1)
         self._attach(node)
+
+    def _flow_text(self, event: Any, text: str) -> None:
+        """Refuses the two forms of plain text inside brackets that one of the scanners takes and the other does not."""
+        if not self.stack or not self.stack[-1].flow:
+            return
+        end = event.end_mark.index
+        after = self.text[end : end + 2]
+        if "?" in text or (after[:1] == ":" and after[1:] in tuple(",[]{}")):
+            what = "? in a value" if "?" in text else "a colon right before a bracket or comma"
+            self.fault("yaml.syntax", event.start_mark, f"{what}, inside brackets", hint="put the value into quotes")
 
     def _alias(self, event: Any) -> None:
         mark = event.start_mark
