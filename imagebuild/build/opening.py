@@ -51,6 +51,17 @@ class Opener:
             )
         return self._options
 
+    def traffic(self) -> dict[str, int]:
+        """Requests and bytes on the wire so far: `requests`, `downloaded_bytes`, `uploaded_bytes`."""
+        if self._options is None:
+            return {"requests": 0, "downloaded_bytes": 0, "uploaded_bytes": 0}
+        statistics = self._options.statistics
+        return {
+            "requests": statistics.requests,
+            "downloaded_bytes": statistics.downloaded_bytes,
+            "uploaded_bytes": statistics.uploaded_bytes,
+        }
+
     def path(self, reference: PathReference) -> Path:
         return self.folder / reference.path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_module
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from imagebuild.errors import ImagebuildError, SeveralErrors, clean
@@ -40,12 +40,16 @@ class Output:
 
     def error(self, error: ImagebuildError) -> None:
         """An error: on stderr always, as the document on stdout with --json when no answer was given."""
-        for one in error.errors if isinstance(error, SeveralErrors) else (error,):
-            sys.stderr.write(f"imagebuild: {one}\n")
-            self._annotate(one)
+        self.error_lines(error)
         if self.json and not self._answered:
             self._answered = True
             sys.stdout.write(json_module.dumps(error.document(), indent=2, ensure_ascii=False) + "\n")
+
+    def error_lines(self, error: ImagebuildError) -> None:
+        """An error on stderr only: its place in the answer is the caller's matter."""
+        for one in error.errors if isinstance(error, SeveralErrors) else (error,):
+            sys.stderr.write(f"imagebuild: {one}\n")
+            self._annotate(one)
 
     def bug(self, error: BaseException, *, verbose: bool) -> None:
         """An exception that nobody expected: our fault, exit 4."""
@@ -102,23 +106,3 @@ def _property(text: str) -> str:
     for char, escaped in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), (":", "%3A"), (",", "%2C")):
         text = text.replace(char, escaped)
     return text
-
-
-def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
-    """Columns padded with spaces; the last one is never padded, so that a digest there can be pasted whole."""
-    lines = [list(header), *[list(row) for row in rows]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
-        for line in lines
-    )
-
-
-def size_text(size: int) -> str:
-    """Bytes for people: 512 B, 104.2 kB, 336.4 MB (powers of 1000)."""
-    amount = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    raise AssertionError

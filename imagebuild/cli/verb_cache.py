@@ -15,9 +15,9 @@ import argparse
 import os
 from pathlib import Path
 
-from imagebuild.cli.output import size_text, table
 from imagebuild.cli.session import Session
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
+from imagebuild.content.text import size_text, table
 from imagebuild.errors import InputError
 from imagebuild.host import clock
 

@@ -11,8 +11,8 @@ import argparse
 from difflib import get_close_matches
 
 from imagebuild.cli.codes import load_codes
-from imagebuild.cli.output import table
 from imagebuild.cli.session import Session
+from imagebuild.content.text import table
 from imagebuild.errors import InputError
 
 

@@ -44,7 +44,7 @@ def _text(digest: Digest | None) -> str | None:
 
 def _format_fact(fact: PathFact) -> dict[str, Any]:
     if fact.state != "present":
-        return {"state": fact.state}
+        return _without_defaults({"state": fact.state, "change": fact.change})
     return _without_defaults(
         {
             "state": fact.state,
@@ -60,6 +60,7 @@ def _format_fact(fact: PathFact) -> dict[str, Any]:
             "xattrs": dict(fact.xattrs),
             "head": fact.head,
             "names": list(fact.names),
+            "change": fact.change,
         }
     )
 
@@ -192,6 +193,7 @@ def _parse_fact(path: str, value: Mapping[str, Any]) -> PathFact:
         value.get("xattrs", {}),
         value.get("head", ""),
         tuple(value.get("names", ())),
+        value.get("change", ""),
     )
 
 

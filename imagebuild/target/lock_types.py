@@ -40,6 +40,7 @@ class PathFact:
     owning RECORD does not list it) or `not-proven`.  For present paths: `layer` the holder's digest, `kind` as in
     layer.entry.Kind, permission bits, owner, time in seconds, size in bytes, data digest, link target, extended attributes
     (values in hexadecimal), `head` the first 16 bytes of a .pyc (hexadecimal).  `names` other hard links to the same data.
+    `change` is the ROOT/relative path by which an overlay names it, "" where none does.
     """
 
     path: str
@@ -56,6 +57,7 @@ class PathFact:
     xattrs: Mapping[str, str] = field(default_factory=dict)
     head: str = ""
     names: tuple[str, ...] = ()
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)

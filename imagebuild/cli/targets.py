@@ -1,0 +1,79 @@
+"""What the verbs on targets share: loading one with its lock and contents, and giving several their common exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from imagebuild.build.contents import Contents
+from imagebuild.build.locked import refuse_stale
+from imagebuild.cli.session import Session
+from imagebuild.content.store import CompressedStore, ContentStore
+from imagebuild.errors import ImagebuildError, SeveralErrors, worst_exit_code
+from imagebuild.layer.facts_store import FactsStore
+from imagebuild.overlay.document import Overlay
+from imagebuild.target.document import Target
+from imagebuild.target.lock import load_lock
+from imagebuild.target.lock_types import Lock
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTarget:
+    """A target with its series."""
+
+    target: Target
+    overlays: tuple[Overlay, ...]
+
+
+def contents_of(session: Session, name: str) -> Contents:
+    return Contents(CompressedStore(session.workspace.content_path(name)), ContentStore(session.cache / "content"))
+
+
+def facts_of(session: Session) -> FactsStore:
+    return FactsStore(session.cache / "facts")
+
+
+def load_target_and_series(session: Session, name: str) -> LoadedTarget:
+    target = session.workspace.target(name)
+    return LoadedTarget(target, session.workspace.series(target))
+
+
+def current_lock(session: Session, loaded: LoadedTarget) -> Lock:
+    """Raises RefusedError `lock.missing` or `lock.stale`."""
+    path = session.workspace.lock_path(loaded.target.name)
+    return refuse_stale(load_lock(path), loaded.target, loaded.overlays, path)
+
+
+def each_target(
+    session: Session, names: Sequence[str], kind: str, work: Callable[[str], tuple[int, Mapping[str, Any], str]]
+) -> int:
+    """Runs `work` for each target; one that fails does not keep the others from their turn.
+
+    `work` gives exit code, document and text.  The answer is one document for one target, else `{kind}s` with
+    `results`; errors stand among the results under their target, and on stderr.
+    """
+    codes: list[int] = []
+    documents: list[dict[str, Any]] = []
+    texts: list[str] = []
+    errors: list[ImagebuildError] = []
+    for name in dict.fromkeys(names):
+        try:
+            code, document, text = work(name)
+        except ImagebuildError as error:
+            if len(set(names)) == 1:
+                raise
+            errors.append(error)
+            codes.append(error.exit_code)
+            documents.append({**error.document(), "target": name})
+            continue
+        codes.append(code)
+        documents.append(dict(document))
+        texts.append(text)
+    if errors:
+        session.output.error_lines(SeveralErrors(errors))
+    if len(documents) == 1:
+        session.output.answer(documents[0], texts[0])
+    else:
+        session.output.answer({"kind": f"{kind}s", "schemaVersion": 1, "results": documents}, "\n".join(texts))
+    return worst_exit_code(codes)

@@ -1,0 +1,146 @@
+"""Make the image of a target and store it.
+
+With a committed lock nothing of the base is downloaded: the layers that are made, a config and a manifest are all that
+moves.  The default output is oci:build/TARGET in the workspace, a sparse OCI layout; --push publishes under the
+target's own tags.
+
+Examples:
+  imagebuild build demo
+  imagebuild build b300-vllm gb200-dynamo --push
+  imagebuild build demo --output oci-archive:demo.tar --output 127.0.0.1:5000/demo:test --allow-base-transfer
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from imagebuild.cli.session import Session
+from imagebuild.content.text import size_text
+from imagebuild.oci.platform import Platform
+from imagebuild.oci.reference import PathReference, Reference, TagReference, parse_reference
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("targets", nargs="+", metavar="TARGET")
+    parser.add_argument(
+        "--output", metavar="REF", action="append", default=[], help="where to store it; may be repeated"
+    )
+    parser.add_argument("--push", action="store_true", help="publish under the tags of target.yaml")
+    parser.add_argument(
+        "--platform", action="append", type=Platform.parse, default=[], help="one platform's image alone (default: all)"
+    )
+    parser.add_argument("--complete", action="store_true", help="copy the base's layers into layouts too")
+    parser.add_argument("--force", action="store_true", help="move a tag that points at another image")
+    parser.add_argument(
+        "--allow-base-transfer",
+        action="store_true",
+        help="stream base layers through here where a registry will not mount them",
+    )
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    from imagebuild.cli.targets import each_target
+
+    if len(set(arguments.targets)) > 1 and arguments.output:
+        from imagebuild.errors import InputError
+
+        raise InputError("cli.usage", "--output goes with one target: several would overwrite each other")
+    return each_target(session, arguments.targets, "build-result", lambda name: _one(name, arguments, session))
+
+
+def _outputs(
+    name: str, arguments: argparse.Namespace, session: Session, loaded: Any, lock: Any
+) -> list[tuple[Reference, Sequence[Platform]]]:
+    from imagebuild.errors import InputError
+
+    platforms: list[Platform] = arguments.platform
+    out: list[tuple[Reference, Sequence[Platform]]] = [(_here(text), platforms) for text in arguments.output]
+    if arguments.push:
+        target = loaded.target
+        if target.publish is None:
+            raise InputError(
+                "build.no-publish",
+                f"{name} does not say where it is published",
+                hint="write `publish: {repository: …, tag: …}` into target.yaml, or use --output HOST/REPO:TAG",
+            )
+        content, repository = lock.result.content_id, target.publish.repository
+        if target.publish.arch_tag is not None:
+            for item in lock.result.platforms:
+                if not platforms or item.platform in platforms:
+                    tag = target.arch_tag(content, item.platform)
+                    out.append((TagReference(repository, tag), [item.platform]))
+        if not platforms or len(platforms) == len(lock.result.platforms):
+            out.append((TagReference(repository, target.index_tag(content)), platforms))
+    if not out:
+        out.append((PathReference("oci", str(session.workspace.root / "build" / name)), platforms))
+    return out
+
+
+def _here(text: str) -> Reference:
+    return parse_reference(text)
+
+
+def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[int, Mapping[str, Any], str]:
+    from imagebuild.build.building import run_build
+    from imagebuild.cli.targets import contents_of, current_lock, facts_of, load_target_and_series
+    from imagebuild.oci.reference import PathReference as Path_
+
+    loaded = load_target_and_series(session, name)
+    lock = current_lock(session, loaded)
+    outputs = []
+    for reference, platforms in _outputs(name, arguments, session, loaded, lock):
+        if isinstance(reference, Path_):
+            # what the user typed is relative to where he stands, what target.yaml says to the workspace
+            from pathlib import Path
+
+            reference = Path_(reference.transport, str(Path.cwd() / reference.path), reference.name)
+        outputs.append((reference, platforms))
+    opener = session.opener(session.workspace.root)
+    outcome = run_build(
+        lock,
+        loaded.target,
+        loaded.overlays,
+        outputs,
+        opener,
+        contents_of(session, name),
+        facts_of(session),
+        session.emitter,
+        complete=arguments.complete,
+        force=arguments.force,
+    )
+    last = outcome.stored[-1]
+    traffic = opener.traffic()
+    document = {
+        "kind": "build-result",
+        "schemaVersion": 1,
+        "target": name,
+        "reference": last.reference,
+        "references": [item.reference for item in outcome.stored],
+        "digest": str(last.result.digest),
+        "content_id": str(outcome.content_id),
+        "unchanged": all(item.unchanged for item in outcome.stored),
+        "previous": [str(item.result.previous) for item in outcome.stored if item.result.previous is not None],
+        "platforms": [
+            {
+                "platform": str(item.platform),
+                "digest": str(item.manifest),
+                "layers": [
+                    {"role": x.role, "digest": str(x.digest), "diff_id": str(x.diff_id), "size": x.size}
+                    for x in item.layers
+                ],
+            }
+            for item in outcome.platforms
+        ],
+        "missing_blobs": sorted({str(d) for item in outcome.stored for d in item.result.missing_blobs}),
+        "not_proven": sorted({text for p in lock.inputs.platforms for text in p.not_proven}),
+        "transfer": {**traffic, "mounted_blobs": sum(item.result.mounted_blobs for item in outcome.stored)},
+    }
+    for item in outcome.stored:
+        made = sum(layer.size for p in outcome.platforms for layer in p.layers)
+        state = "unchanged" if item.unchanged else f"stored ({size_text(made)} of our own layers)"
+        session.output.note(f"{name}: {state} at {item.reference}")
+        if item.result.previous is not None:
+            session.output.note(f"{name}: the name pointed at {item.result.previous} before")
+    return 0, document, last.reference
