@@ -26,6 +26,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -302,7 +303,7 @@ def describe_machine() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(0),
         "gpus": torch.cuda.device_count(),
         "driver": command_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split("\n")[0],
-        "topology": command_output("nvidia-smi", "topo", "-m").split("\n"),
+        "topology": re.sub("\x1b\\[[0-9;]*m", "", command_output("nvidia-smi", "topo", "-m")).split("\n"),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "nccl": ".".join(str(part) for part in torch.cuda.nccl.version()),
