@@ -206,6 +206,8 @@ class _Composer:
                 self.stack.append(_Open(event, isinstance(event, events.MappingStartEvent), self.count))
             elif isinstance(event, events.CollectionEndEvent):
                 self._close()
+            if len(self.faults) > strict_yaml.FAULT_LIMIT:
+                return
             if self.count > strict_yaml.NODE_LIMIT:
                 self.fault(
                     "yaml.too-large", event.start_mark, f"more than {strict_yaml.NODE_LIMIT} values, aliases expanded"

@@ -18,7 +18,26 @@ CHARACTERS = st.characters(
     exclude_characters="\u2028\u2029\ufeff\ufffe\uffff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069",
 )
 TEXTS = st.text(CHARACTERS, max_size=12) | st.sampled_from(
-    ["", "on", "yes", "0777", "1:30", "~", "null", "<<", "- a", "a: b", "#x", "1e3", "0o7", "2026-11-30", "a\n b\n", "\tx", "=", "!x"]
+    [
+        "",
+        "on",
+        "yes",
+        "0777",
+        "1:30",
+        "~",
+        "null",
+        "<<",
+        "- a",
+        "a: b",
+        "#x",
+        "1e3",
+        "0o7",
+        "2026-11-30",
+        "a\n b\n",
+        "\tx",
+        "=",
+        "!x",
+    ]
 )
 SCALARS = (
     st.none()
@@ -29,7 +48,9 @@ SCALARS = (
 )
 TREES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS.filter(lambda key: key != "<<"), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(TEXTS.filter(lambda key: key != "<<"), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
