@@ -73,7 +73,11 @@ def parse_pinned(text: str) -> DigestReference | PathReference:
 
 
 def parse_mode(text: str) -> int:
-    """Permission bits written in octal: `0644`."""
+    """Permission bits written in octal: `0644`.  Raises InputError `overlay.bad-mode`."""
+    if re.fullmatch("0?[0-7]{3,4}", text) is None:
+        raise InputError(
+            "overlay.bad-mode", f"{text[:40]!r} is no mode", expected='octal digits: "0644"', found=text[:40]
+        )
     return int(text, 8)
 
 
