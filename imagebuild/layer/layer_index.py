@@ -39,12 +39,11 @@ class LayerIndex:
             return True
         if self._folders is not None:
             return path in self._folders
-        start = bytes_of(path) + b"/"
-        for paths in self._lists():
-            at = bisect_left(paths, start, key=bytes_of)
-            if at < len(paths) and bytes_of(paths[at]).startswith(start):
-                return True
-        return False
+        return any(_any_below(paths, path) for paths in self._lists())
+
+    def holds(self, path: str) -> bool:
+        """Whether the layer has an entry below `path`."""
+        return _any_below(self._lists()[0], path)
 
     def fold(self) -> dict[str, list[str]]:
         """Folders with the names that stand in them, folders without an entry of their own included."""
@@ -74,6 +73,12 @@ class LayerIndex:
     def names(self, folder: str) -> list[str]:
         """The names that the layer puts into `folder`, in any order."""
         return self.fold().get(folder, [])
+
+
+def _any_below(paths: list[str], folder: str) -> bool:
+    start = bytes_of(folder) + b"/"
+    at = bisect_left(paths, start, key=bytes_of)
+    return at < len(paths) and bytes_of(paths[at]).startswith(start)
 
 
 def _add(folders: dict[str, list[str]], path: str) -> None:

@@ -320,9 +320,13 @@ class MergedView:
         return out
 
     def notes(self) -> tuple[tuple[str, str], ...]:
-        """The notes of every read layer, and what only several layers together show: `base.unportable` for a hard link
-        whose target is only in a lower layer (or nowhere), and for a folder that is implied over a lower path of another
-        type (engines make a folder of a link there).  Sorted, each once."""
+        """The notes of every read layer, and what only several layers together show.  Sorted, each once.
+
+        `base.unportable` stands for what docker, podman (overlay and vfs) and umoci were seen to unpack differently, or
+        not at all: a hard link whose target is only in a lower layer (or nowhere); a folder that a layer only implies
+        over a lower path of another type, or over a lower folder that is not 0755 and root's (overlay drivers make a new
+        one); a folder that nothing but whiteouts ask for; an opaque root (overlay drivers ignore it).
+        """
         out: set[tuple[str, str]] = set()
         for layer, index in self._read.items():
             out.update(index.facts.notes)
@@ -330,15 +334,24 @@ class MergedView:
                 data = self._data(index.entries[name], layer)
                 if data is None or data[0] != layer:
                     out.add(("base.unportable", name))
-            if layer - 1 not in self._read:
-                continue
-            below = self._upto(layer - 1)
-            for folder in index.fold():
-                if folder and folder not in index.entries:
-                    lower = below._node(folder)
-                    if lower.entry is not None and lower.entry.kind is not Kind.DIRECTORY:
+            if layer > 0 and "" in index.opaques:
+                out.add(("base.unportable", ""))
+            if layer == 0 or layer - 1 in self._read:
+                below = self._upto(layer - 1)
+                for folder in index.fold():
+                    if folder and folder not in index.entries and _differs(below._node(folder), index, folder):
                         out.add(("base.unportable", folder))
         return tuple(sorted(out))
+
+
+def _differs(lower: _Node, index: LayerIndex, folder: str) -> bool:
+    """Whether engines make different things of a folder that a layer only implies; `lower` is what is below it."""
+    if isinstance(lower.answer, Unknown):
+        return False
+    if lower.entry is not None:
+        plain = (lower.entry.mode, lower.entry.uid, lower.entry.gid, lower.entry.xattrs) == (0o755, 0, 0, ())
+        return lower.entry.kind is not Kind.DIRECTORY or not plain
+    return not lower.is_folder and not index.holds(folder)
 
 
 def _components(path: str) -> list[str]:
