@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from package_source import ROOT, modules, tracked_files
+from package_source import OLDEST, ROOT, modules, parsed, tracked_files
 
 LIMIT = 400
 VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+
+def test_every_module_is_python_of_the_oldest_supported_version() -> None:
+    faults = parsed()[1]
+    assert not faults, f"Python {OLDEST} does not read:\n" + "\n".join(faults)
 
 
 def test_no_python_file_is_longer_than_the_limit() -> None:
