@@ -32,6 +32,8 @@ from imagebuild.oci.tree import fetch_blob, read_image_tree
 from imagebuild.testing.images import File, ImageSpec, IndexSpec, LayerSpec, make, make_image
 from imagebuild.testing.memory import MemorySource, as_image
 
+LAW = settings(deadline=None, max_examples=60)
+SLOW = settings(deadline=None, max_examples=25)
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,5})?([eE][-+]?[0-9]{1,3})?", fullmatch=True).map(NumberText)
 JSON = st.recursive(
@@ -44,6 +46,7 @@ KNOWN |= {"user", "entrypoint", "cmd"}
 UNKNOWN = st.dictionaries(TEXT.filter(lambda key: key.casefold() not in KNOWN), JSON, max_size=5)
 
 
+@LAW
 @given(JSON)
 def test_json_text_survives(value: Any) -> None:
     text = dump(value)
@@ -51,6 +54,7 @@ def test_json_text_survives(value: Any) -> None:
     assert parse(text, "t") == value
 
 
+@LAW
 @given(st.binary(max_size=60))
 def test_any_bytes_are_json_or_an_input_error(data: bytes) -> None:
     with suppress(InputError):
@@ -63,7 +67,7 @@ def shuffled(known: dict[str, Any], unknown: dict[str, Any], order: int) -> dict
     return dict(items[turn:] + items[:turn])
 
 
-@settings(max_examples=50)
+@LAW
 @given(UNKNOWN, UNKNOWN, st.lists(UNKNOWN, max_size=3), st.integers(0, 20), st.booleans(), st.integers(0, 2))
 def test_a_derived_config_keeps_what_it_does_not_know(
     top: dict[str, Any],
@@ -135,7 +139,7 @@ INDEXES = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@SLOW
 @given(st.one_of(IMAGES, INDEXES), st.integers(0, 3), st.sampled_from([None, "v1", "docker.io/a/b:c"]))
 def test_what_is_stored_is_read(spec: Any, own: int, name: str | None) -> None:
     made = make(spec)
@@ -155,7 +159,7 @@ def test_what_is_stored_is_read(spec: Any, own: int, name: str | None) -> None:
                 assert fetch_blob(source, layer.descriptor, "layer", 1 << 20) == layer.blob
 
 
-@settings(max_examples=25, deadline=None)
+@SLOW
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", None])), min_size=1, max_size=6))
 def test_a_layout_holds_the_last_image_of_each_name(steps: list[tuple[bool, str | None]]) -> None:
     images = {flag: make_image(ImageSpec((LayerSpec((File(str(flag)),)),))) for flag in (False, True)}
@@ -189,11 +193,13 @@ REFERENCES = st.one_of(
 )
 
 
+@LAW
 @given(REFERENCES)
 def test_a_reference_is_read_as_it_is_written(reference: Any) -> None:
     assert parse_reference(str(reference)) == reference
 
 
+@LAW
 @given(st.text(st.sampled_from("abAZ019:/@#.-_[]% sha256oci\n\0ü"), max_size=40) | st.text(max_size=40))
 def test_any_text_is_a_reference_or_an_input_error(text: str) -> None:
     try:
@@ -203,7 +209,7 @@ def test_any_text_is_a_reference_or_an_input_error(text: str) -> None:
     assert parse_reference(str(reference)) == reference
 
 
-@settings(max_examples=40, deadline=None)
+@SLOW
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]{1,8}(/[a-z]{1,8}){0,3}", fullmatch=True), st.binary(max_size=1500), max_size=6
@@ -229,6 +235,7 @@ def test_two_readers_of_tar_agree(files: dict[str, bytes], tar_format: int) -> N
         assert {m.name: archive.extractfile(m).read() for m in archive} == files  # type: ignore[union-attr]
 
 
+@LAW
 @given(st.binary(max_size=1600))
 def test_any_bytes_are_a_tar_or_an_error_of_ours(data: bytes) -> None:
     with suppress(ImagebuildError):
