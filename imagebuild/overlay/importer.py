@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from imagebuild.content.strict_yaml import quoted
 from imagebuild.errors import ImagebuildError, InputError, RefusedError, SeveralErrors
 from imagebuild.oci.platform import Platform
-from imagebuild.overlay.changes import Change, DeleteChange, FileChange, Guard, PatchChange
+from imagebuild.overlay.changes import Change, DeleteChange, FileChange, PatchChange
 from imagebuild.overlay.document import UPSTREAM_STATUS, Overlay
-from imagebuild.overlay.guards import BaseFile, join_guards
+from imagebuild.overlay.guards import BaseFile
 from imagebuild.overlay.import_files import FileReport, FileState, Placed, place, would_apply
 from imagebuild.overlay.import_paths import Mapped, WantedPath, map_paths
 from imagebuild.overlay.overlay_text import Guards, format_overlay
@@ -25,7 +25,7 @@ from imagebuild.overlay.patch_make import is_text, make_file_patch
 from imagebuild.overlay.patch_names import header_fields
 from imagebuild.overlay.patch_parse import parse_patch
 from imagebuild.overlay.paths import Glob, validate_path
-from imagebuild.overlay.series import apply_series
+from imagebuild.overlay.proving import prove_guards
 from imagebuild.overlay.series_tree import Base, Tree
 from imagebuild.overlay.vocabulary import validate_name
 
@@ -344,7 +344,8 @@ def _assemble(
             changes.append(PatchChange(member))
     if not changes:
         raise InputError("overlay.nothing-to-import", "every file is as the base has it already; nothing is left to do")
-    guards = _prove(name, tuple(changes), files, bases, roots)
+    overlay = Overlay(name, name, tuple(changes), Path(name))
+    guards = prove_guards(overlay, bases, roots, read=lambda _, member: files[member])
     description, fields = _fields(header)
     if not description:
         described = ", ".join(PurePosixPath(item.patch.path).name for item in placed[:3])
@@ -357,37 +358,3 @@ def patch_slug(path: str) -> str:
     """The part of a patch file's name that tells what it patches."""
     stem = PurePosixPath(path).stem.lower()
     return re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:40] or "patch"
-
-
-def _prove(
-    name: str,
-    changes: tuple[Change, ...],
-    files: Mapping[str, bytes],
-    bases: Mapping[Platform, Base],
-    roots: Collection[str],
-) -> dict[str, Guard | Mapping[Platform, Guard]]:
-    """Applies the new overlay to every platform's base and takes the guards from that."""
-    overlay = Overlay(name, name, changes, Path(name))
-    each: dict[Platform, dict[str, Guard]] = {}
-    first: Platform | None = None
-    for platform, base in bases.items():
-        try:
-            done = apply_series([overlay], roots, base, platform, read=lambda _, member: files[member])
-        except RefusedError as error:
-            if first is None:
-                raise
-            raise RefusedError(
-                "overlay.platforms-differ",
-                f"the change fits {first} and not {platform}: {error.message}",
-                expected=error.expected,
-                found=error.found,
-                hint="make one overlay for each platform, each with a target of its own",
-                details=error.details,
-            ) from error
-        each[platform] = done.guards(name)
-        first = first or platform
-    paths = sorted({path for guards in each.values() for path in guards}, key=lambda path: path.encode())
-    return {
-        path: join_guards({platform: guards[path] for platform, guards in each.items() if path in guards})
-        for path in paths
-    }
