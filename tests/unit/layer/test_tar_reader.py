@@ -207,6 +207,7 @@ def test_a_hard_link_before_its_target_is_refused() -> None:
     link, file = member(b"h", kind=b"1", link=b"f"), member(b"f", b"1")
     assert refusal(link + file + END) == "base.hardlink-order"
     assert refusal(file + link + file + END) == "base.hardlink-order"
+    assert refusal(member(b"h", kind=b"1", link=b"h") + END) == "base.hardlink-order"
     assert read_raw(file + link + member(b"h", b"other") + END).entries["h"].kind is Kind.FILE
 
 
