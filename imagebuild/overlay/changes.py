@@ -146,7 +146,7 @@ Change = (
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What a path must hold before and after.  None stands for *absent*: in `preimage` for a new file, as `postimage`
-    for a deleted one.  Several preimages are alternatives.  `mode` is the preimage's permission bits."""
+    for a deleted one.  Several preimages are alternatives.  Equal digests are those of a change of mode alone.  `mode` is the preimage's permission bits."""
 
     preimage: tuple[Digest | None, ...]
     postimage: Digest | None
@@ -159,11 +159,11 @@ class Guard:
             raise InputError("overlay.bad-guard", "a guard needs a preimage", details={"key": "preimage"})
         if len(set(self.preimage)) != len(self.preimage):
             raise InputError("overlay.bad-guard", "a preimage stands twice", details={"key": "preimage"})
-        if self.postimage in self.preimage:
+        if self.preimage == (None,) and self.postimage is None:
             raise InputError(
                 "overlay.bad-guard",
-                "the postimage is also a preimage, so the change would change nothing",
-                found=ABSENT if self.postimage is None else str(self.postimage),
+                "a path that is absent before and after is not changed",
+                found=ABSENT,
                 details={"key": "postimage"},
             )
 

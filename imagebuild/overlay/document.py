@@ -128,25 +128,29 @@ class Overlay:
 
     def __post_init__(self) -> None:
         validate_name(self.name, "an overlay")
+        faults: list[InputError] = []
         if self.folder.name != self.name:
-            raise InputError(
-                "overlay.name-mismatch",
-                "the overlay's name is not its folder's",
-                expected=self.folder.name,
-                found=self.name,
-                hint="rename the folder, or change `name`",
-                details={"key": "name"},
+            faults.append(
+                InputError(
+                    "overlay.name-mismatch",
+                    "the overlay's name is not its folder's",
+                    expected=self.folder.name,
+                    found=self.name,
+                    hint="rename the folder, or change `name`",
+                    details={"key": "name"},
+                )
             )
         if self.proof is not None and self.switch is None:
-            raise InputError(
-                "overlay.bad-proof",
-                "a proof tells the switched branch from the other, and there is no switch",
-                hint="declare `switch`, or remove `proof`",
-                details={"key": "proof", "with": ["switch"]},
+            faults.append(
+                InputError(
+                    "overlay.bad-proof",
+                    "a proof tells the switched branch from the other, and there is no switch",
+                    hint="declare `switch`, or remove `proof`",
+                    details={"key": "proof", "with": ["switch"]},
+                )
             )
         places: dict[str, int] = {}
         env: dict[str, str] = {}
-        faults: list[InputError] = []
         for number, change in enumerate(self.changes):
             for path in _made(change):
                 if path in places:
@@ -170,6 +174,8 @@ class Overlay:
                                 details={"key": f"changes[{number}].env.{name}"},
                             )
                         )
+        if len(faults) == 1:
+            raise faults[0]
         if faults:
             raise SeveralErrors(faults)
 

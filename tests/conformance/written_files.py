@@ -249,7 +249,7 @@ BEYOND: dict[str, list[tuple[str, Any, str]]] = {
     ],
     "overlay": [
         ("last_update", "2026-02-30", "overlay.bad-date"), ("proof", {"log": "("}, "overlay.bad-proof"), ("switch.on", "0", "overlay.bad-switch"),
-        ("changes.2.edit.replace", "a\n\tb", "overlay.empty-edit"), ("guards.vllm/envs.py.postimage", A, "overlay.bad-guard"),
+        ("changes.2.edit.replace", "a\n\tb", "overlay.empty-edit"), ("guards.vllm/models/t.py.postimage", "absent", "overlay.bad-guard"),
         ("changes.1.to", "vllm/" + "x" * 256, "overlay.bad-path"),
     ],
     "waiver": [("removal_plan.expires", "2027-13-01", "overlay.bad-date")],
