@@ -121,7 +121,7 @@ def build_image(
         written = change_bytes(platform, applied)
         files[str(platform.platform)] = {
             **written,
-            **derived_files(inputs, platform, written, contents, lambda fact, at=platform: base_files.read(at, fact)),  # type: ignore[misc]
+            **derived_files(inputs, platform, contents, lambda fact, at=platform: base_files.read(at, fact)),  # type: ignore[misc]
         }
         emitter.emit("changes.applied", platform=str(platform.platform), files=len(written))
     image, result = make_image(inputs, base, files, workdir, emitter, None)
@@ -189,7 +189,7 @@ def pinned_text(reference: Reference, digest: Digest) -> str:
     return f"{reference}@{digest}"
 
 
-def current_digest(opener: Opener, reference: Reference) -> Digest | None:
+def current_digest(opener: Opener, reference: Reference, target: Target) -> Digest | None:
     """What stands at an output now: one request for a registry, one file for a layout; None where nothing does."""
     if isinstance(reference, PathReference):
         if reference.transport != "oci":
@@ -197,10 +197,16 @@ def current_digest(opener: Opener, reference: Reference) -> Digest | None:
         from imagebuild.oci.layout import layout_current
 
         return layout_current(opener.path(reference), reference.name)
+    if not isinstance(reference, TagReference):
+        return None
+    from imagebuild.registry.sink import RegistrySink
+
     sink, name = opener.sink(reference)
-    current = getattr(sink, "current", None)
-    found: Digest | None = None if current is None or name is None else current(name)
-    return found
+    assert isinstance(sink, RegistrySink)
+    assert name is not None
+    # the base is named so that one token serves this question and the push that may follow
+    base = opener.source(target.base) if isinstance(target.base, DigestReference) else None
+    return sink.current(name, base)
 
 
 def store_image(
@@ -235,7 +241,7 @@ def run_build(
     pending: list[tuple[Reference, Result]] = []
     for reference, platforms in outputs:
         result = select_platforms(lock, platforms)
-        if not complete and current_digest(opener, reference) == result.digest:
+        if not complete and current_digest(opener, reference, target) == result.digest:
             emitter.emit("image.unchanged", reference=str(reference), digest=str(result.digest))
             done = StoreResult(str(reference), result.digest)
             stored.append(Stored(pinned_text(reference, result.digest), done, unchanged=True))

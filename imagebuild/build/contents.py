@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Collection, Mapping
+
 from imagebuild.content.digest import Digest
 from imagebuild.content.store import CompressedStore, ContentStore
 from imagebuild.errors import RefusedError
@@ -34,16 +37,11 @@ class Contents:
         self._memory[digest] = data
         return digest
 
-    def commit(self, wanted: dict[Digest, str], *, keep: bool) -> None:
-        """Makes the committed folder hold exactly `wanted` (digest: what it is, for messages), or nothing with `keep` False.
+    def commit(self, wanted: Mapping[Digest, str]) -> None:
+        """Puts `wanted` (digest: what it is, for messages) into the committed folder; `prune` removes the rest afterwards.
 
-        Raises RefusedError `lock.content-too-large` before anything is written when the raw bytes cannot fit.
+        Raises RefusedError `lock.content-too-large` before anything is written.
         """
-        if not keep:
-            self.committed.keep_only(set())
-            return
-        import zlib
-
         packed: list[tuple[int, str]] = []
         for digest, what in wanted.items():
             data = self.get(digest)
@@ -55,7 +53,8 @@ class Contents:
             largest = max(packed)
             raise RefusedError(
                 "lock.content-too-large",
-                f"what this target needs of its base does not fit into its content folder; the largest is {largest[1]} ({largest[0]} bytes)",
+                f"what this target needs of its base does not fit into its content folder; the largest is {largest[1]} "
+                f"({largest[0]} bytes)",
                 expected=f"at most {CONTENT_LIMIT} bytes",
                 found=f"{total} bytes",
                 hint="write `content: cache` into target.yaml; a fresh machine then reads the holder's layer again",
@@ -64,4 +63,7 @@ class Contents:
             data = self.get(digest)
             assert data is not None
             self.committed.put(data)
+
+    def prune(self, wanted: Collection[Digest]) -> None:
+        """Removes from the committed folder what the stored lock does not name."""
         self.committed.keep_only(set(wanted))

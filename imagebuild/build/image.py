@@ -155,7 +155,8 @@ def make_image(
         )
     if base.index is None:
         (only,) = made.values()
-        top, manifests = only.manifest, ()
+        top = only.manifest
+        manifests: tuple[Document, ...] = ()
     else:
         replaced = {
             platform.manifest: made[str(platform.platform)].manifest.descriptor for platform in inputs.platforms

@@ -80,7 +80,7 @@ def new_entries(items: Iterable[LayerItem], files: Mapping[str, bytes]) -> list[
     for item in items:
         path = layer_path(item.path)
         if item.kind == "whiteout":
-            out.append(NewEntry(path, NewKind.WHITEOUT))
+            out.append(NewEntry(path, NewKind.WHITEOUT, mtime=item.mtime))
             continue
         data = None
         if item.kind == "file":

@@ -121,6 +121,7 @@ def wanted_content(
             if fact.sha256 is not None and fact.change in needed:
                 out[fact.sha256] = fact.path
         for item in platform.changes:
-            if item.origin.startswith("record:") and item.preimage is not None:
+            if item.patch is not None and item.preimage is not None:
                 out[item.preimage] = item.path
+                out[item.patch] = f"the compiled patch of {item.path}"
     return out

@@ -25,13 +25,12 @@ class RegistryAccess:
     plain_http: frozenset[str] = frozenset()
     insecure: frozenset[str] = frozenset()
     ca_bundle: str | None = None
-    jobs: int = 8
     allow_base_transfer: bool = False
 
 
 @dataclass(slots=True)
 class Opener:
-    """Opens references; relative paths are below `folder`.  One registry client serves a whole run, so that tokens,
+    """Opens references; relative paths are below `folder`.  Mutable: the client is made when first needed.  One registry client serves a whole run, so that tokens,
     connections and statistics are shared."""
 
     folder: Path
@@ -40,13 +39,12 @@ class Opener:
 
     def registry_options(self) -> Any:
         if self._options is None:
-            from imagebuild.registry.open import RegistryOptions
+            from imagebuild.registry.settings import RegistryOptions
 
             self._options = RegistryOptions(
                 plain_http=self.access.plain_http,
                 insecure=self.access.insecure,
-                ca_bundle=self.access.ca_bundle,
-                jobs=self.access.jobs,
+                ca_bundle=None if self.access.ca_bundle is None else Path(self.access.ca_bundle),
                 allow_base_transfer=self.access.allow_base_transfer,
             )
         return self._options
@@ -55,11 +53,13 @@ class Opener:
         """Requests and bytes on the wire so far: `requests`, `downloaded_bytes`, `uploaded_bytes`."""
         if self._options is None:
             return {"requests": 0, "downloaded_bytes": 0, "uploaded_bytes": 0}
-        statistics = self._options.statistics
+        from imagebuild.registry.open import open_client
+
+        moved = open_client(self._options).statistics.snapshot()
         return {
-            "requests": statistics.requests,
-            "downloaded_bytes": statistics.downloaded_bytes,
-            "uploaded_bytes": statistics.uploaded_bytes,
+            "requests": moved.requests,
+            "downloaded_bytes": moved.downloaded_bytes,
+            "uploaded_bytes": moved.uploaded_bytes,
         }
 
     def path(self, reference: PathReference) -> Path:

@@ -113,7 +113,7 @@ def _formatter() -> Any:
     return argparse.RawDescriptionHelpFormatter
 
 
-_WITH_VALUE = ("-C", "--workspace", "--cache", "--events", "--plain-http", "--insecure", "--ca-bundle", "--jobs")
+_WITH_VALUE = ("-C", "--workspace", "--cache", "--events", "--plain-http", "--insecure", "--ca-bundle")
 
 
 def _split(argv: list[str]) -> tuple[str | None, list[str], list[str]]:

@@ -41,7 +41,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="do not verify this host's certificate (said in the evidence)",
     )
     group.add_argument("--ca-bundle", metavar="FILE", help="certificates to trust for registries")
-    group.add_argument("--jobs", metavar="N", type=int, default=8, help="connections and threads at most (default: 8)")
 
 
 def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

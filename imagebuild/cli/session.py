@@ -46,7 +46,6 @@ class Session:
                 frozenset(self.arguments.plain_http),
                 frozenset(self.arguments.insecure),
                 self.arguments.ca_bundle,
-                self.arguments.jobs,
                 bool(getattr(self.arguments, "allow_base_transfer", False)),
             ),
         )

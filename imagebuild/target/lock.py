@@ -67,10 +67,15 @@ def _format_fact(fact: PathFact) -> dict[str, Any]:
 
 def _format_item(item: LayerItem) -> dict[str, Any]:
     shown: dict[str, Any] = {"path": item.path, "kind": item.kind, "origin": item.origin}
+    shown["mtime"] = item.mtime
     if item.kind != "whiteout":
-        shown.update(mode=f"{item.mode:04o}", uid=item.uid, gid=item.gid, mtime=item.mtime)
+        shown.update(mode=f"{item.mode:04o}", uid=item.uid, gid=item.gid)
     shown.update(
-        link=item.link, xattrs=dict(item.xattrs), preimage=_text(item.preimage), postimage=_text(item.postimage)
+        link=item.link,
+        xattrs=dict(item.xattrs),
+        preimage=_text(item.preimage),
+        postimage=_text(item.postimage),
+        patch=_text(item.patch),
     )
     return _without_defaults(shown)
 
@@ -210,6 +215,7 @@ def _parse_item(value: Mapping[str, Any]) -> LayerItem:
         value.get("xattrs", {}),
         _digest(value.get("preimage")),
         _digest(value.get("postimage")),
+        _digest(value.get("patch")),
     )
 
 

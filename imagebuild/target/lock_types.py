@@ -67,6 +67,7 @@ class LayerItem:
     `kind`: file, directory, symlink, whiteout.  `origin` says where it comes from: `change:ROOT/relative` (the series),
     `record:/path`, `bytecode:/path of the source`, `provenance:/dist-info`, `parent`.  `preimage` is the digest of what
     it replaces (None: nothing), `postimage` of what it holds; a provenance file has no postimage here, since its bytes hold the content id.
+    `patch` is the digest of the compiled patch (in the content folder) by which a derived file comes from its preimage.
     """
 
     path: str
@@ -80,6 +81,7 @@ class LayerItem:
     xattrs: Mapping[str, str] = field(default_factory=dict)
     preimage: Digest | None = None
     postimage: Digest | None = None
+    patch: Digest | None = None
 
 
 @dataclass(frozen=True, slots=True)

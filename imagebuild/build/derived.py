@@ -1,0 +1,76 @@
+"""Files that follow from the changes: RECORDs, and the provenance file in each patched distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from imagebuild.build.contents import Contents
+from imagebuild.content.digest import Digest
+from imagebuild.errors import RefusedError
+from imagebuild.overlay.patch import Patch, format_patch
+from imagebuild.overlay.patch_apply import apply_patch
+from imagebuild.overlay.patch_make import make_file_patch
+from imagebuild.overlay.patch_parse import parse_patch
+from imagebuild.overlay.provenance_file import ProvenanceBase, ProvenanceEntry, provenance_json
+from imagebuild.target.lock_types import Inputs, LayerItem, PathFact, PlatformInputs
+
+RECORD = "record:"
+PROVENANCE = "provenance:"
+
+
+def compile_patch(path: str, before: bytes, after: bytes) -> bytes:
+    """The patch by which a derived file is made again without looking at the image."""
+    return format_patch(Patch((make_file_patch(path.lstrip("/"), before, after),)))
+
+
+def patched_paths(items: Iterable[LayerItem]) -> list[ProvenanceEntry]:
+    """What a provenance file lists: changes and RECORDs; not itself, not new folders, not bytecode that goes with its source."""
+    return [
+        ProvenanceEntry(item.path, item.preimage, item.postimage)
+        for item in items
+        if item.origin.startswith(("change:", RECORD))
+    ]
+
+
+def provenance_bytes(inputs: Inputs, items: Iterable[LayerItem]) -> bytes:
+    """The content of every provenance file of one platform."""
+    return provenance_json(inputs.content_id, ProvenanceBase(inputs.base, inputs.base_digest), patched_paths(items))
+
+
+def derived_files(
+    inputs: Inputs, platform: PlatformInputs, contents: Contents, read: Callable[[PathFact], bytes]
+) -> dict[str, bytes]:
+    """Bytes of the derived files of a locked platform, by image path.
+
+    Raises RefusedError `lock.content-missing` where a preimage or compiled patch is not to be had.
+    """
+    out: dict[str, bytes] = {}
+    provenance: bytes | None = None
+    facts = {fact.path: fact for fact in platform.facts}
+    for item in platform.changes:
+        if item.kind != "file":
+            continue
+        if item.origin.startswith(PROVENANCE):
+            if provenance is None:
+                provenance = provenance_bytes(inputs, platform.changes)
+            out[item.path] = provenance
+        elif item.patch is not None:
+            assert item.preimage is not None
+            before = contents.get(item.preimage)
+            if before is None and item.path in facts:
+                before = read(facts[item.path])
+            patch = contents.get(item.patch)
+            if before is None or patch is None:
+                raise _missing(item, item.preimage if before is None else item.patch, inputs.target)
+            (file,) = parse_patch(patch).files
+            out[item.path] = apply_patch(before, file.hunks, item.path)
+    return out
+
+
+def _missing(item: LayerItem, digest: Digest, target: str) -> RefusedError:
+    return RefusedError(
+        "lock.content-missing",
+        f"what {item.path} is made from is neither in the content folder nor in the cache",
+        expected=str(digest),
+        hint=f"imagebuild lock {target}",
+    )

@@ -1,0 +1,261 @@
+"""From an applied series to the entries of the changes layer, with what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from imagebuild.build.contents import Contents
+from imagebuild.build.derived import PROVENANCE, RECORD, compile_patch
+from imagebuild.build.layer_data import BytesData, image_path, inherited_xattrs
+from imagebuild.build.live_base import LiveBase, NeedsDeeper
+from imagebuild.content.digest import Digest
+from imagebuild.errors import RefusedError
+from imagebuild.layer.entry import Entry, Found, Kind, Unknown
+from imagebuild.layer.view import MergedView, is_implied
+from imagebuild.overlay.bytecode import Pyc, find_bytecode, find_jit_caches
+from imagebuild.overlay.distributions import Distributions
+from imagebuild.overlay.findings import Finding, Severity
+from imagebuild.overlay.record import PROVENANCE_NAME, RecordPlan, record_edits
+from imagebuild.overlay.series import AppliedSeries
+from imagebuild.overlay.times import entry_time
+from imagebuild.target.lock_types import LayerItem
+
+
+class ItemMaker:
+    """Makes the items of one platform.  After `make`: `items` (no two of one path), `files` (bytes by image path),
+    `kept` (compiled patches), `neighbours` (bytecode that was found), `watched` (where none is), `not_proven`, `findings`."""
+
+    def __init__(
+        self,
+        view: MergedView,
+        live: LiveBase,
+        distributions: Distributions,
+        applied: AppliedSeries,
+        created: int,
+        contents: Contents,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.environment = environment
+        self.view = view
+        self.live = live
+        self.distributions = distributions
+        self.applied = applied
+        self.created = created
+        self.contents = contents
+        self.items: list[LayerItem] = []
+        self.files: dict[str, bytes] = {}
+        self.kept: list[bytes] = []
+        self.neighbours: dict[str, Found] = {}
+        self.watched: list[str] = []
+        self.not_proven: list[str] = []
+        self.findings: list[Finding] = []
+        self._made: set[str] = set()
+
+    def make(self, *, keep_record: bool) -> None:
+        """Raises RefusedError `overlay.path-conflict` where a file stands where a folder would be, `overlay.record-…`."""
+        self._changes()
+        self._links_and_deletions()
+        self._bytecode()
+        self._records(keep_record)
+
+    def _add(self, item: LayerItem) -> None:
+        if item.path not in self._made:
+            self._made.add(item.path)
+            self.items.append(item)
+
+    def _changes(self) -> None:
+        for file in self.applied.written:
+            place = self.live.places.get(file.path) or self.live.place(file.path)
+            self.live.places[file.path] = place
+            found = self.live.found.get(file.path)
+            uid, gid = (found.data.uid, found.data.gid) if found is not None else self._parents(place)
+            self.files[image_path(place)] = file.data
+            self._add(
+                LayerItem(
+                    image_path(place),
+                    "file",
+                    f"change:{file.path}",
+                    file.mode,
+                    uid,
+                    gid,
+                    self._time(found),
+                    xattrs=inherited_xattrs(found.data) if found is not None else {},
+                    preimage=file.preimage,
+                    postimage=Digest.of(file.data),
+                )
+            )
+
+    def _links_and_deletions(self) -> None:
+        for link in self.applied.links:
+            place = self.live.place(link.path)
+            self.live.places[link.path] = place
+            found = self.live.found.get(link.path)
+            uid, gid = (found.data.uid, found.data.gid) if found is not None else self._parents(place)
+            self._add(
+                LayerItem(
+                    image_path(place),
+                    "symlink",
+                    f"change:{link.path}",
+                    0o777,
+                    uid,
+                    gid,
+                    self._time(found),
+                    link=link.to,
+                    preimage=link.preimage,
+                )
+            )
+        for gone in self.applied.deleted:
+            place = self.live.place(gone.path)
+            self.live.places[gone.path] = place
+            self._add(
+                LayerItem(
+                    image_path(place), "whiteout", f"change:{gone.path}", mtime=self.created, preimage=gone.preimage
+                )
+            )
+
+    def _time(self, found: Found | None) -> int:
+        return entry_time(self.created, None if found is None else found.data.mtime)
+
+    def _parents(self, place: str) -> tuple[int, int]:
+        """Entries for the folders above a new path that the base lacks; owner of the nearest one that it has."""
+        missing: list[str] = []
+        parent = place.rpartition("/")[0]
+        owner = (0, 0)
+        while parent:
+            found = self.view.lookup(parent)
+            if isinstance(found, Found):
+                if found.entry.kind is not Kind.DIRECTORY:
+                    raise RefusedError(
+                        "overlay.path-conflict",
+                        f"{image_path(place)} cannot be made: {image_path(parent)} is no folder in the base",
+                        expected="a folder",
+                        found=found.entry.kind.value,
+                    )
+                owner = (0, 0) if is_implied(found.entry) else (found.entry.uid, found.entry.gid)
+                break
+            if isinstance(found, Unknown):
+                raise NeedsDeeper(parent)
+            missing.append(parent)
+            parent = parent.rpartition("/")[0]
+        for folder in missing:
+            self._add(
+                LayerItem(image_path(folder), "directory", "parent", 0o755, *owner, entry_time(self.created, None))
+            )
+        return owner
+
+    def _bytecode(self) -> None:
+        """Whites out the bytecode of every changed source (images.md, Writing 7); a new source counts too, since bytecode
+        of an older copy may lie there.  Raises RefusedError where a compiled module would win over a changed source."""
+        places = self.live.places
+        sources = {places[file.path]: False for file in self.applied.written}
+        sources.update({places[link.path]: False for link in self.applied.links})
+        sources.update({places[gone.path]: True for gone in self.applied.deleted if not gone.folder})
+        gone = {places[item.path] for item in self.applied.deleted}
+        for source, deleted in sorted(sources.items()):
+            known = find_bytecode(self.view, source, deleted=deleted, environment=self.environment, gone=gone)
+            for pyc in known.pycs:
+                self._stale(source, pyc)
+            self.watched += known.watched
+            self.not_proven += known.not_proven
+            self._refuse_inert(known.findings)
+            self.findings += known.findings
+        for folder in sorted(set(self.live.folders.values())):
+            if folder:
+                self.findings += find_jit_caches(self.view, folder, set(sources), gone)
+
+    def _stale(self, source: str, pyc: Pyc) -> None:
+        self.neighbours[pyc.path] = pyc.found
+        self._add(
+            LayerItem(
+                image_path(pyc.path),
+                "whiteout",
+                f"bytecode:{image_path(source)}",
+                mtime=self.created,
+                preimage=pyc.found.data.sha256,
+            )
+        )
+
+    @staticmethod
+    def _refuse_inert(findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            if finding.severity is Severity.BLOCKING:
+                raise RefusedError(
+                    finding.code,
+                    f"{image_path(finding.path)}: {finding.message}; the changed source would never run",
+                    hint="delete the compiled form in the overlay: `- delete: {path: ROOT/…}`",
+                    details={"path": image_path(finding.path)},
+                )
+
+    def _records(self, keep: bool) -> None:
+        written: dict[str, BytesData | None] = {}
+        added: dict[str, BytesData | None] = {}
+        removed: set[str] = set()
+        for item in self.items:
+            path = item.path.lstrip("/")
+            if item.kind == "whiteout":
+                removed.add(path)
+            elif item.kind in ("file", "symlink"):
+                data = BytesData(self.files[item.path]) if item.kind == "file" else None
+                (written if item.preimage is not None else added)[path] = data
+        plan = record_edits(self.distributions, written=written, removed=removed, added=added, keep=keep)
+        self.findings += plan.findings
+        self.not_proven += plan.not_proven
+        for change in plan.changes:
+            found = self._found(change.path)
+            assert found.data.sha256 is not None
+            before = self.contents.get(found.data.sha256)
+            assert before is not None
+            after = change.apply(before)
+            if after == before:
+                continue
+            path = image_path(change.path)
+            patch = compile_patch(path, before, after)
+            self.kept.append(patch)
+            self.files[path] = after
+            self._add(self._kept_item(path, RECORD + path, found.data, found.data.sha256, after, Digest.of(patch)))
+        self._provenance(plan)
+
+    def _found(self, path: str) -> Found:
+        found = self.view.lookup(path)
+        if not isinstance(found, Found):
+            raise NeedsDeeper(path)
+        return found
+
+    def _kept_item(
+        self, path: str, origin: str, entry: Entry, before: Digest, after: bytes, patch: Digest | None
+    ) -> LayerItem:
+        return LayerItem(
+            path,
+            "file",
+            origin,
+            entry.mode,
+            entry.uid,
+            entry.gid,
+            entry_time(self.created, entry.mtime),
+            xattrs=inherited_xattrs(entry),
+            preimage=before,
+            postimage=Digest.of(after),
+            patch=patch,
+        )
+
+    def _provenance(self, plan: RecordPlan) -> None:
+        """One provenance file in the dist-info of each patched distribution; its bytes come when the content id is known."""
+        for item in plan.patched:
+            if not item.dist_info:
+                continue
+            path = f"{item.info}/{PROVENANCE_NAME}"
+            existing = self.view.lookup(path)
+            old = existing.data if isinstance(existing, Found) else None
+            folder = self._found(item.info).entry
+            self._add(
+                LayerItem(
+                    image_path(path),
+                    "file",
+                    f"{PROVENANCE}{image_path(item.info)}",
+                    0o644,
+                    folder.uid,
+                    folder.gid,
+                    entry_time(self.created, None if old is None else old.mtime),
+                    preimage=None if old is None else old.sha256,
+                )
+            )
