@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,10 +16,13 @@ from typing import Any
 import imagebuild
 from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter
+from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
 from imagebuild.content.store import CompressedStore
 from imagebuild.errors import UnavailableError
+from imagebuild.host.environment import variable
 from imagebuild.host.process import run
+from imagebuild.oci.source import Image
 from imagebuild.target.document import Target
 from imagebuild.target.lock import format_lock
 from imagebuild.target.lock_types import Lock
@@ -51,15 +55,21 @@ class Rebuild:
         }
 
 
+def _candidates() -> list[str]:
+    """Executables that may be Pythons: on every folder of PATH, and where pyenv and uv keep theirs."""
+    folders = [Path(part) for part in (variable("PATH") or os.defpath).split(os.pathsep) if part]
+    home = Path.home()
+    for pattern in (".pyenv/versions/*/bin", ".local/share/uv/python/*/bin"):
+        folders += sorted(home.glob(pattern))
+    return [str(folder / name) for name in PYTHONS for folder in folders if os.access(folder / name, os.X_OK)]
+
+
 def find_pythons() -> dict[str, str]:
     """Version to executable of each Python 3.11 to 3.14 that answers, this one first."""
     found = {sys.version.split()[0]: sys.executable}
-    for name in PYTHONS:
-        path = shutil.which(name)
-        if path is None:
-            continue
+    for path in _candidates():
         try:
-            done = run([path, "-c", _PROBE], deadline=20)
+            done = run([path, "-I", "-c", _PROBE], deadline=20)
         except UnavailableError:
             continue
         lines = done.stdout.decode("utf-8", "replace").split("\n")
@@ -84,8 +94,6 @@ def export_workspace(workspace: Workspace, target: Target, lock: Lock, contents:
             shutil.copytree(workspace.overlay_path(name), space.overlay_path(name))
     store = CompressedStore(space.content_path(target.name))
     for text in lock.notes.get("content", ()):
-        from imagebuild.content.digest import Digest
-
         data = contents.get(Digest.parse(text))
         if data is not None:
             store.put(data)
@@ -192,3 +200,19 @@ def _compared(conditions: Mapping[str, str], answer: Mapping[str, Any], expected
     blobs = answer["blobs"]
     differing = sorted({*blobs.items()} ^ {*expected.items()})
     return Rebuild(conditions, not differing, answer["digest"], tuple(digest for digest, _ in differing))
+
+
+def image_blobs(image: Image) -> dict[str, int]:
+    """Digest to size of every blob that we make: documents and layers, each hashed here from its bytes."""
+    out: dict[str, int] = {}
+    for document in (image.top, *image.manifests, *image.configs):
+        out[str(Digest.of(document.raw))] = len(document.raw)
+    for blob in image.own:
+        with blob.open() as stream:
+            hasher = hashlib.sha256()
+            size = 0
+            while part := stream.read(1 << 20):
+                hasher.update(part)
+                size += len(part)
+        out[f"sha256:{hasher.hexdigest()}"] = size
+    return out

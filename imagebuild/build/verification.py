@@ -12,13 +12,15 @@ from imagebuild.errors import clean
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.  `passed` is None where it could not be looked at (never shown as passed)."""
+    """One thing that was looked at.  `passed` is None where it could not be looked at (never shown as passed); the verdict
+    depends on it unless `required` is False (what nobody asked for, or what the caller's policy decides)."""
 
     code: str
     passed: bool | None
     message: str
     expected: str | None = None
     found: str | None = None
+    required: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -27,6 +29,7 @@ class Check:
             "message": clean(self.message),
             "expected": None if self.expected is None else clean(self.expected),
             "found": None if self.found is None else clean(self.found),
+            "required": self.required,
         }
 
     @property
@@ -48,7 +51,7 @@ class Verification:
         """False where a check failed, None where one could not be made, else True."""
         if any(check.passed is False for check in self.checks):
             return False
-        return None if any(check.passed is None for check in self.checks) else True
+        return None if any(check.passed is None and check.required for check in self.checks) else True
 
     @property
     def exit_code(self) -> int:

@@ -160,7 +160,14 @@ class ImageVerifier:
             )
         for platform in inputs.platforms:
             for text in platform.not_proven:
-                checks.append(Check("verify.unproven", True, f"not proven when locking ({platform.platform}): {text}"))
+                checks.append(
+                    Check(
+                        "verify.unproven",
+                        None,
+                        f"not proven when locking ({platform.platform}): {text}",
+                        required=False,
+                    )
+                )
         return Verification(reference, tree.top.digest, tuple(checks), self.recompressed)
 
     def _platform(self, source: ImageSource, platform: PlatformInputs, child: Child) -> list[Check]:

@@ -1,0 +1,109 @@
+"""Recompute what an image claims about itself.
+
+With --target the image is held against that target's lock: the base's layers come first, our layers hold exactly the
+declared entries, the config is the base's with the declared changes.  Without it, labels are only claims, and what
+cannot be checked is shown as not-checked.  No signature is looked at in this version.
+
+Examples:
+  imagebuild verify oci:build/demo --target demo
+  imagebuild verify docker.io/example/engine@sha256:…
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from imagebuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from imagebuild.build.verification import Verification
+    from imagebuild.oci.reference import Reference
+    from imagebuild.oci.source import ImageSource
+    from imagebuild.oci.tree import ImageTree
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("reference", metavar="REF", help="the image")
+    parser.add_argument("--target", metavar="TARGET", help="the target whose lock describes it")
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    from imagebuild.build.verification import Check, Verification
+    from imagebuild.oci.reference import parse_reference
+
+    reference = parse_reference(arguments.reference)
+    if arguments.target is not None:
+        found = _against_target(reference, arguments.target, session)
+        unsigned = Check(
+            "verify.signature", None, "signatures: no key was given, the image is taken as unsigned", required=False
+        )
+        found = Verification(found.reference, found.digest, (*found.checks, unsigned), found.recompressed)
+    else:
+        found = _claims(reference, session)
+    rows = [f"{check.word:<11}  {check.message}" + _sides(check.expected, check.found) for check in found.checks]
+    verdict = {True: "passed", False: "failed", None: "not-checked"}[found.passed]
+    session.output.answer(found.to_json(), "\n".join([*rows, f"{verdict}: {found.reference} {found.digest}"]))
+    return found.exit_code
+
+
+def _sides(expected: str | None, found: str | None) -> str:
+    lines = [
+        f"\n{'':13}expected: {expected}" if expected is not None else "",
+        f"\n{'':13}found:    {found}" if found is not None else "",
+    ]
+    return "".join(lines)
+
+
+def read_tree(reference: Reference, source: ImageSource) -> ImageTree:
+    """The image that a reference names."""
+    from imagebuild.oci.reference import DigestReference, PathReference, TagReference
+    from imagebuild.oci.tree import read_image_tree
+
+    if isinstance(reference, DigestReference):
+        return read_image_tree(source, reference.digest)
+    if isinstance(reference, TagReference):
+        return read_image_tree(source, reference.tag)
+    assert isinstance(reference, PathReference)
+    return read_image_tree(source, reference.digest if reference.digest is not None else reference.name)
+
+
+def _against_target(reference: Reference, name: str, session: Session) -> Verification:
+    from imagebuild.build.base_documents import load_base
+    from imagebuild.build.derived import PROVENANCE, provenance_bytes
+    from imagebuild.build.verify_image import ImageVerifier
+    from imagebuild.cli.targets import contents_of, current_lock, load_target_and_series
+    from imagebuild.content.digest import Digest
+
+    loaded = load_target_and_series(session, name)
+    lock = current_lock(session, loaded)
+    opener = session.opener(session.workspace.root)
+    base = load_base(lock.inputs, contents_of(session, name), lambda: opener.source(loaded.target.base))
+    source = session.opener().source(reference)
+    tree = read_tree(reference, source)
+    verifier = ImageVerifier(
+        lock,
+        base,
+        lambda platform: {
+            item.path: Digest.of(provenance_bytes(lock.inputs, platform.changes))
+            for item in platform.changes
+            if item.origin.startswith(PROVENANCE)
+        },
+    )
+    return verifier.verify(str(reference), source, tree)
+
+
+def _claims(reference: Reference, session: Session) -> Verification:
+    from imagebuild.build.verify_image import verify_claims
+    from imagebuild.content.digest import Digest
+    from imagebuild.oci.reference import parse_reference
+    from imagebuild.oci.tree import read_image_tree
+
+    opener = session.opener()
+    source = opener.source(reference)
+
+    def base_tree(name: str, digest: Digest) -> ImageTree:
+        text = name.partition("@")[0]
+        return read_image_tree(opener.source(parse_reference(f"{text}@{digest}")), digest)
+
+    return verify_claims(str(reference), source, read_tree(reference, source), base_tree)
