@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 _V = TypeVar("_V")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class List(Schema):
     """A list of `item`, as a tuple; `minimum` items at least, no two equal with `unique`."""
 
@@ -68,7 +68,7 @@ class List(Schema):
         return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Map(Schema):
     """A mapping whose keys are the author's own: `name` reads each key, `value` each value; order is kept."""
 
@@ -105,7 +105,7 @@ class Map(Schema):
         return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Field:
     """One key of an Object; `description` is what an editor shows."""
 
@@ -119,7 +119,7 @@ def _json_field(item: Field) -> dict[str, Any]:
     return {"description": item.description, **out} if item.description else out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Object(Schema):
     """A mapping with known keys and no others.  `build` makes a value of those that are present (default: the dict);
     the InputError that it raises is placed at its detail `key`, and belongs to the keys of its detail `with` too."""
@@ -200,7 +200,7 @@ class Object(Schema):
         return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ByKey(Schema):
     """A mapping of one of several kinds, told apart by the one key that only this kind has."""
 
@@ -237,7 +237,7 @@ class ByKey(Schema):
         return {"oneOf": [kind.json() for kind in self.kinds.values()]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Shape(Schema):
     """A value that may be written in several shapes, told apart by what YAML shape stands there."""
 
@@ -258,7 +258,7 @@ class Shape(Schema):
         return {"anyOf": [one.json() for one in (self.scalar, self.items, self.mapping) if one is not None]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PerKey(Schema):
     """Either `one` mapping, or a mapping from keys that contain `mark` to such mappings (one for each platform)."""
 

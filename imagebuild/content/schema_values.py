@@ -135,11 +135,12 @@ class Schema(ABC):
     def json(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Text(Schema):
     """Text.  `what` names it in messages; `pattern` (a regular expression that means the same to Python and ECMA 262)
-    must fit the whole, `form` says it in words; `choices` are the only words allowed; `parse` makes a value of it and may raise InputError.
-    `lines` allows line breaks, `empty` no characters, `limit` counts characters; control characters are refused.
+    must fit the whole, `form` says it in words; `choices` are the only words allowed; `parse` makes a value of it and
+    may raise InputError. `lines` allows line breaks, `empty` no characters, `limit` counts characters; control
+    characters are refused.
     """
 
     what: str = "text"
@@ -235,7 +236,7 @@ _CONTROL_JSON = r"^[^\u0000-\u0008\u000a-\u001f\u007f-\u009f]*$"
 _CONTROL_LINES_JSON = r"^[^\u0000-\u0008\u000b-\u001f\u007f-\u009f]*$"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Integer(Schema):
     """A whole number between `minimum` and `maximum`; `only` one value (a format's number)."""
 
@@ -275,7 +276,7 @@ class Integer(Schema):
         return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Number(Schema):
     """A decimal number, kept exactly as written (a Decimal), between `minimum` and `maximum`."""
 
@@ -303,8 +304,10 @@ class Number(Schema):
         return {"type": "number", "minimum": self.minimum, "maximum": self.maximum}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Boolean(Schema):
+    """A truth value; `only` one of the two."""
+
     what: str = "true or false"
     only: bool | None = None
 

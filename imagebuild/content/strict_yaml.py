@@ -45,6 +45,8 @@ class ScalarNode:
 
 @dataclass(frozen=True, slots=True)
 class ListNode:
+    """A list, in the order written."""
+
     items: tuple[Node, ...]
     file: str
     line: int

@@ -146,7 +146,8 @@ Change = (
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What a path must hold before and after.  None stands for *absent*: in `preimage` for a new file, as `postimage`
-    for a deleted one.  Several preimages are alternatives.  Equal digests are those of a change of mode alone.  `mode` is the preimage's permission bits."""
+    for a deleted one.  Several preimages are alternatives.  Equal digests are those of a change of mode alone.  `mode` is
+    the preimage's permission bits."""
 
     preimage: tuple[Digest | None, ...]
     postimage: Digest | None

@@ -105,8 +105,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """One overlay, as its author wrote it.  `folder` is where it lies; every path in `guards` is ROOT/relative and has one
-    guard, or one for each platform.  Nothing here was compared with a base."""
+    """One overlay, as its author wrote it.  `folder` is where it lies; every path in `guards` is ROOT/relative and has
+    one guard, or one for each platform.  Nothing here was compared with a base."""
 
     name: str
     description: str
@@ -271,7 +271,8 @@ def overlay_schema() -> dict[str, Any]:
 
 def load_overlay(folder: Path) -> Overlay:
     """The overlay in `folder`.  Raises InputError, or SeveralErrors of them, with file and line: what `parse_yaml` and
-    `validate` raise, `overlay.name-mismatch`, `overlay.file-missing`, `overlay.file-outside` and the others of codes.yaml."""
+    `validate` raise, `overlay.name-mismatch`, `overlay.file-missing`, `overlay.file-outside` and the others of
+    codes.yaml."""
     node = load_yaml(folder / FILE_NAME)
     whole = Path(os.path.abspath(folder))
 

@@ -12,8 +12,8 @@ from imagebuild.overlay.document import Overlay
 def check_header(overlay: Overlay, patch: str, fields: Mapping[str, str]) -> None:
     """Compares the header `fields` of the patch file `patch` (names in any case) with the overlay's own statements.
 
-    A field that only one side has is no contradiction, nor are the free texts Subject and Description.  Raises InputError
-    `overlay.header-disagrees`, or SeveralErrors of them.
+    A field that only one side has is no contradiction, nor are the free texts Subject and Description.  Raises
+    InputError `overlay.header-disagrees`, or SeveralErrors of them.
     """
     faults: list[InputError] = []
     for name, text in fields.items():

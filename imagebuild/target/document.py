@@ -51,9 +51,9 @@ _SOME_DIGEST = Digest("0" * 64)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One image that somebody wants, as written.  `folder` holds target.yaml, the lock and the content folder; a relative
-    path of `base` starts at the workspace.  `requires_env` is asserted of the base, `requires_host` of the machine;
-    `expect_applied` names the overlays of which the base may hold postimages already."""
+    """One image that somebody wants, as written.  `folder` holds target.yaml, the lock and the content folder; a
+    relative path of `base` starts at the workspace.  `requires_env` is asserted of the base, `requires_host` of the
+    machine; `expect_applied` names the overlays of which the base may hold postimages already."""
 
     name: str
     base: Base

@@ -58,8 +58,8 @@ class PolicyKey:
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """One kind of statement that must be there: `predicate` (a word of evidence.md's table or a predicate type's URI),
-    signed by `threshold` distinct keys with one of `roles` (empty: any role), with one of `verdicts` (empty: it has none),
-    at most `max_age` seconds old (None: any age)."""
+    signed by `threshold` distinct keys with one of `roles` (empty: any role), with one of `verdicts` (empty: it has
+    none), at most `max_age` seconds old (None: any age)."""
 
     predicate: str
     verdicts: tuple[str, ...] = ()
@@ -79,8 +79,8 @@ class WaiverRule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that a policy says.  `revoked` maps digests of images to the reason; `repositories` are globs (empty: any);
-    `minimum_release` maps a target to the smallest release counter accepted; `not_proven` refuse or allow."""
+    """Everything that a policy says.  `revoked` maps digests of images to the reason; `repositories` are globs (empty:
+    any); `minimum_release` maps a target to the smallest release counter accepted; `not_proven` refuse or allow."""
 
     keys: Mapping[str, PolicyKey]
     require: tuple[Requirement, ...] = ()

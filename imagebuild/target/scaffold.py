@@ -17,8 +17,8 @@ from imagebuild.target.workspace import Folders
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """One file of a scaffold, `path` below the workspace.  With `lines` the file may exist, and gets those lines of `data`
-    that it lacks; without, an existing file is left alone."""
+    """One file of a scaffold, `path` below the workspace.  With `lines` the file may exist, and gets those lines of
+    `data` that it lacks; without, an existing file is left alone."""
 
     path: str
     data: bytes

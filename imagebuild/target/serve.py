@@ -27,7 +27,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Speculative:
-    """Speculative decoding: draft model, its revision, draft `tokens` a step; `acceptance` is real in a run that counts."""
+    """Speculative decoding: draft model, its revision, draft `tokens` a step; `acceptance` is real in a run that
+    counts."""
 
     method: str
     draft: str | None = None
@@ -73,6 +74,8 @@ class Gsm8k:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
+    """What a target asks to be checked; None: not asked for."""
+
     smoke: Smoke | None = None
     gsm8k: Gsm8k | None = None
 

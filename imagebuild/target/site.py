@@ -29,9 +29,9 @@ CONTAINERS = ("pyxis", "oci")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place where checks run.  `runner` starts containers there; with slurm `container` says how (pyxis with a squash
-    file in `squash_folder`, or an OCI bundle).  `mounts` are `HOST:CONTAINER[:ro]`; `models` maps a model's id to its
-    folder; `time_limit` in seconds; `labels` are those of CI runners."""
+    """One place where checks run.  `runner` starts containers there; with slurm `container` says how (pyxis with a
+    squash file in `squash_folder`, or an OCI bundle).  `mounts` are `HOST:CONTAINER[:ro]`; `models` maps a model's id to
+    its folder; `time_limit` in seconds; `labels` are those of CI runners."""
 
     name: str
     runner: str

@@ -76,7 +76,8 @@ class Workspace:
     @classmethod
     def find(cls, start: Path, named: Path | str | None = None) -> Workspace:
         """The workspace `named`, or the nearest at or above `start`: a folder with `.imagebuild.yaml`, or with
-        `manifests/` and `overlays/`.  Raises InputError `target.no-workspace`, and what reading `.imagebuild.yaml` raises."""
+        `manifests/` and `overlays/`.  Raises InputError `target.no-workspace`, and what reading `.imagebuild.yaml`
+        raises."""
         if named is not None:
             root = Path(os.path.abspath(start / named))
             found = cls._at(root)

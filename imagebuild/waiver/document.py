@@ -34,7 +34,8 @@ class UpstreamLink:
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
-    """When the patch goes, what is deleted then (files and call sites), and the last day that the waiver is good for."""
+    """When the patch goes, what is deleted then (files and call sites), and the last day that the waiver is good
+    for."""
 
     condition: str
     delete: tuple[str, ...] = ()
@@ -140,8 +141,8 @@ def waiver_schema() -> dict[str, Any]:
 
 
 def load_waiver(path: Path) -> Waiver:
-    """The waiver at `path`, whose name must be its number.  Raises InputError, or SeveralErrors of them, with file and line:
-    what `parse_yaml` and `validate` raise, and `waiver.name-mismatch`."""
+    """The waiver at `path`, whose name must be its number.  Raises InputError, or SeveralErrors of them, with file and
+    line: what `parse_yaml` and `validate` raise, and `waiver.name-mismatch`."""
 
     def build(values: dict[str, Any]) -> Waiver:
         values.pop("schema")
