@@ -9,7 +9,6 @@ import pytest
 
 from imagebuild.errors import ImagebuildError, SeveralErrors
 from imagebuild.waiver.document import Chinese, RemovalPlan, UpstreamLink, Waiver, Why, load_waiver
-from imagebuild.waiver.kinds import SCHEMAS, schema_text
 
 WAIVER = """\
 schema: 1
@@ -61,9 +60,3 @@ def test_what_is_patched_cannot_be_retyped(tmp_path: Path) -> None:
     with pytest.raises(ImagebuildError) as caught:
         load(tmp_path, WAIVER.replace("patched: auto", "patched: [vllm/envs.py]"))
     assert (caught.value.code, caught.value.details["line"]) == ("schema.wrong-type", 6)
-
-
-def test_every_kind_of_the_command_line_has_a_schema() -> None:
-    assert {"target", "overlay", "waiver", "policy", "site"} <= set(SCHEMAS)
-    for kind in SCHEMAS:
-        assert schema_text(kind).endswith("}\n")
