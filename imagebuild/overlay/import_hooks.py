@@ -55,7 +55,7 @@ _KNOWN = (
     ),
     _Known(
         re.compile(r"(?:a1_coverage|coverage|pytest-cov|init_cov_core)\.pth"),
-        re.compile(r".*(?:coverage|COV_CORE).*"),
+        re.compile(r"(?!.*(?:sys\s*\.\s*(?:path|meta_path|modules)|addsitedir)).*(?:coverage|COV_CORE).*"),
         "coverage: measures, and only where its variable is set",
     ),
     _Known(

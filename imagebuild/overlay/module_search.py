@@ -72,13 +72,22 @@ def is_extension(file_name: str, name: str) -> bool:
     if not file_name.startswith(name + ".") or not file_name.endswith(".so"):
         return False
     tag = file_name[len(name) + 1 : -3]
-    return tag in ("", "abi3.") or ("." not in tag[:-1] and tag.startswith(("cpython-", "pypy", "graalpy")))
+    return tag in ("", "abi3") or ("." not in tag and tag.startswith(("cpython-", "pypy", "graalpy")))
 
 
-def _makes_module(children: Sequence[str] | dict[str, Found], name: str) -> str | None:
-    for item in children:
-        if item.startswith(name) and (item in module_names(name) or is_extension(item, name)):
-            return item
+def _makes_module(view: View, folder: str, children: dict[str, Found], name: str) -> str | None:
+    """The file of `folder` that makes a module `name`: a regular one, or a link that does not dangle."""
+    for item, found in children.items():
+        if not item.startswith(name) or not (item in module_names(name) or is_extension(item, name)):
+            continue
+        if found.entry.kind is Kind.SYMLINK:
+            real = real_path(view, join(folder, item))
+            target = None if real is None else view.lookup(real)
+            if isinstance(target, Absent) or (isinstance(target, Found) and target.entry.kind is Kind.DIRECTORY):
+                continue
+        elif found.entry.kind not in (Kind.FILE, Kind.HARDLINK):
+            continue
+        return item
     return None
 
 
@@ -96,7 +105,7 @@ def find_module(view: View, distributions: Distributions, entry: PathEntry, name
         shape = _folder_shape(view, distributions, real)
         if shape is not None:
             return Hit(shape, real, entry, f"/{path} is there")
-    file = _makes_module(children, name)
+    file = _makes_module(view, folder, children, name)
     if file is not None:
         return Hit(Shape.MODULE, join(folder, file), entry, f"/{join(folder, file)} is there")
     if complete or isinstance(view.lookup(folder), Absent):
@@ -115,7 +124,7 @@ def _folder_shape(view: View, distributions: Distributions, folder: str) -> Shap
     children, complete = view.children(folder)
     if not children and isinstance(found, Absent):
         return None
-    if _makes_module(children, "__init__") or distributions.owners(join(folder, "__init__.py")):
+    if _makes_module(view, folder, children, "__init__") or distributions.owners(join(folder, "__init__.py")):
         return Shape.PACKAGE
     return Shape.PORTION if complete else Shape.UNKNOWN
 

@@ -116,13 +116,14 @@ def _path_root(path: str, view: View, name: str) -> Root:
             expected="/an/absolute/folder",
             found=path,
         )
-    folder = real_path(view, plain.lstrip("/"))
-    if folder is None:
-        raise _unread(name, f"/{plain.lstrip('/')} may be a link in layers that were not read")
+    written = plain.lstrip("/")
+    folder = real_path(view, written)
+    found = view.lookup(written if folder is None else folder)
+    if folder is None or isinstance(found, Unknown):
+        raise _unread(name, f"/{written} may be there, or be a link", named=True)
     evidence = [f"target.yaml names {path}"]
-    if folder != plain.lstrip("/"):
+    if folder != written:
         evidence.append(f"links lead to /{folder}")
-    found = view.lookup(folder)
     if isinstance(found, Found) and found.entry.kind is not Kind.DIRECTORY:
         raise RefusedError(
             "overlay.root-is-a-file",
@@ -130,22 +131,17 @@ def _path_root(path: str, view: View, name: str) -> Root:
             expected="a folder",
             found=found.entry.kind.value,
         )
-    state = ShadowState.PRESENT
-    not_proven: tuple[str, ...] = ()
-    if isinstance(found, Unknown):
-        state = ShadowState.NOT_PROVEN
-        not_proven = (f"root {name}: whether /{folder} is there was not read",)
-    elif not isinstance(found, Found):
-        state = ShadowState.ABSENT
+    state = ShadowState.PRESENT if isinstance(found, Found) else ShadowState.ABSENT
+    if state is ShadowState.ABSENT:
         evidence.append("the base does not have it")
-    return Root(name, folder, None, "", tuple(evidence), (Shadow(folder, "the root itself", state),), not_proven)
+    return Root(name, folder, None, "", tuple(evidence), (Shadow(folder, "the root itself", state),))
 
 
-def _unread(name: str, why: str) -> UnavailableError:
+def _unread(name: str, why: str, *, named: bool = False) -> UnavailableError:
     return UnavailableError(
         "overlay.root-unread",
         f"root {name}: it could not be found in the layers that were read: {why}",
-        hint="read every layer: `imagebuild lock TARGET --complete`, or " + _way_out(name),
+        hint="read every layer: `imagebuild lock TARGET --complete`" + ("" if named else ", or " + _way_out(name)),
     )
 
 
@@ -175,6 +171,8 @@ def _purelib_root(view: View, layout: PythonLayout, name: str) -> Root:
             raise _unread(name, "no site folder was seen")
         raise RefusedError("overlay.root-not-found", f"root {name}: the image has no site folder", hint=_way_out(name))
     if len(fits) > 1:
+        if layout.default is None and not is_complete(view):
+            raise _unread(name, layout.default_reason)
         listed = [(folder, path.interpreter.label) for folder, path in fits.items()]
         raise _ambiguous(name, listed, layout.default_reason)
     (folder, path) = next(iter(fits.items()))
@@ -239,6 +237,8 @@ def _choose(
     if len({item.search.folders for item in candidates}) == 1:
         label = candidates[0].path.interpreter.label
         return list(candidates), [f"{label} finds it; {layout.default_reason}"]
+    if layout.default is None and not is_complete(view):
+        raise _unread(name, layout.default_reason)
     raise _ambiguous(
         name,
         [(item.search.folders[0], item.path.interpreter.label) for item in candidates],

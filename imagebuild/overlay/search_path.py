@@ -228,6 +228,10 @@ class _Builder:
                 self._consulted.append(Shadow(join(entry.folder, f"{name}.py"), name, ShadowState.NOT_PROVEN))
                 unread.append(f"/{entry.folder}")
                 continue
+            if real_path(self._view, hit.path) is None:
+                self._consulted.append(Shadow(hit.path, name, ShadowState.NOT_PROVEN))
+                self._not_proven.append(f"/{hit.path} runs at start and leads to what was not read")
+                break
             text = read_text(self._view, self._contents, hit.path) if hit.path.endswith(".py") else None
             self._consulted.append(Shadow(hit.path, name, ShadowState.PRESENT))
             self._hooks.append(Hook(hit.path, "", text))
