@@ -44,6 +44,19 @@ class Analysis:
     findings: tuple[Finding, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A view and what was found in it."""
+
+    view: MergedView
+    config: RootConfig
+    distributions: Distributions
+    layout: PythonLayout
+    roots: list[Root]
+    live: LiveBase
+    complete: bool
+
+
 class PlatformAnalyser:
     """Analyses one platform on ever deeper views until everything is settled."""
 
@@ -57,17 +70,19 @@ class PlatformAnalyser:
         self.reader = reader
         self.created = created
 
-    def run(self, layers: Sequence[LayerFacts | None]) -> Analysis:
-        """Raises NeedsDeeper where layers that were not read could decide, and every refusal of guards and roots."""
+    def base(self, layers: Sequence[LayerFacts | None]) -> LiveBase:
+        """The base as a series sees it, roots found.  Raises NeedsDeeper, and what finding roots raises."""
+        return self._look(layers).live
+
+    def _look(self, layers: Sequence[LayerFacts | None]) -> _Look:
         view = MergedView(layers)
         contents = ViewContents(view, self.reader.contents)
         config = RootConfig(tuple(self.child.config.environment), self.child.config.working_dir, _user(self.child))
         paths = chain.from_iterable(facts.entries for facts in layers if facts is not None)
         distributions = read_distributions(view, contents, find_places(view, paths))
-        complete = all(facts is not None for facts in layers)
         layout = read_layout(view, contents, config, distributions)
+        complete = all(facts is not None for facts in layers)
         roots = self._roots(view, contents, config, layout, complete)
-        unproven_identity = self._identity(distributions, layout, complete)
         live = LiveBase(
             view,
             {root.name: root.folder for root in roots},
@@ -76,6 +91,13 @@ class PlatformAnalyser:
             lambda path: bool(distributions.owners(path)),
             lambda found: self._bytes(found, layers),
         )
+        return _Look(view, config, distributions, layout, roots, live, complete)
+
+    def run(self, layers: Sequence[LayerFacts | None]) -> Analysis:
+        """Raises NeedsDeeper where layers that were not read could decide, and every refusal of guards and roots."""
+        look = self._look(layers)
+        view, live, roots, config = look.view, look.live, look.roots, look.config
+        unproven_identity = self._identity(look.distributions, look.layout, look.complete)
         applied = apply_series(
             self.overlays,
             list(live.folders),
@@ -84,7 +106,7 @@ class PlatformAnalyser:
             expect_applied=self.target.expect_applied,
             known=self.reader.contents.get,
         )
-        maker = ItemMaker(view, live, distributions, applied, self.created, self.reader.contents, config.variables)
+        maker = ItemMaker(view, live, look.distributions, applied, self.created, self.reader.contents, config.variables)
         maker.make(keep_record=self.target.derived_record == "keep")
         facts = {fact.path: fact for fact in self._facts(view, live, roots, maker, layers)}
         environment = [(name, value) for name, value in self.target.env.items()]

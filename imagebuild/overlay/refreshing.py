@@ -129,7 +129,11 @@ def refresh_overlay(
     edited = {file.path for file in session.files}
     kept = {path: guard for path, guard in overlay.guards.items() if path not in edited}
     draft_overlay = replace(overlay, changes=tuple(draft.changes), guards=kept)
-    proved = prove_guards(draft_overlay, bases, roots, earlier=earlier, read=lambda _, name: draft.member(name))
+
+    def member(which: Overlay, name: str) -> bytes:
+        return draft.member(name) if which is draft_overlay else read(which, name)
+
+    proved = prove_guards(draft_overlay, bases, roots, earlier=earlier, read=member)
     _check_origin(session, proved, overlay.name)
     guards = {**kept, **{path: guard for path, guard in proved.items() if path in edited}}
     same = guards == dict(overlay.guards)

@@ -1,0 +1,64 @@
+"""One overlay: its changes, guards and provenance.
+
+Example:
+  imagebuild overlay show my-fix
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from imagebuild.cli.session import Session
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME")
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    from imagebuild.overlay.changes import Guard
+
+    overlay = session.workspace.overlay(arguments.name)
+    guards: dict[str, Any] = {}
+    for path, guard in overlay.guards.items():
+        guards[path] = guard.to_json() if isinstance(guard, Guard) else {str(p): g.to_json() for p, g in guard.items()}
+    origin = None if overlay.origin is None else overlay.origin.url or overlay.origin.kind
+    facts = {
+        "author": overlay.author,
+        "origin": origin,
+        "forwarded": overlay.forwarded,
+        "upstream_status": overlay.upstream_status,
+        "numerics": overlay.numerics,
+        "license": overlay.license,
+        "remove_when": overlay.remove_when,
+        "switch": None
+        if overlay.switch is None
+        else f"{overlay.switch.env}={overlay.switch.on} (off: {overlay.switch.default})",
+    }
+    changes = [_change(change) for change in overlay.changes]
+    lines = [overlay.name, *(f"  {line}" for line in overlay.description.strip().split("\n"))]
+    lines += [f"{key}: {value}" for key, value in facts.items() if value is not None]
+    lines += ["changes:", *(f"  {text}" for text in changes), "guards:"]
+    for path, shown in guards.items():
+        lines.append(f"  {path}")
+        lines += [f"    {key}: {value}" for key, value in shown.items()]
+    document = {
+        "kind": "overlay",
+        "schemaVersion": 1,
+        "name": overlay.name,
+        "description": overlay.description,
+        **facts,
+        "changes": changes,
+        "guards": guards,
+    }
+    session.output.answer(document, "\n".join(lines))
+    return 0
+
+
+def _change(change: object) -> str:
+    kind = type(change).__name__.removesuffix("Change").lower()
+    values = [
+        str(getattr(change, name)) for name in getattr(change, "__slots__", ()) if getattr(change, name) is not None
+    ]
+    return f"{kind} " + " -> ".join(value.replace("\n", "\\n")[:120] for value in values)

@@ -1,0 +1,47 @@
+"""Import, edit, refresh, list, show and check guarded overlays.
+
+Examples:
+  git diff main -- vllm | imagebuild overlay import my-fix --target b300-vllm --from-diff -
+  imagebuild overlay edit my-fix vllm/envs.py --target b300-vllm
+  imagebuild overlay refresh my-fix --target b300-vllm
+  imagebuild overlay check
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from imagebuild.cli.options import Parser
+from imagebuild.cli.session import Session
+
+ACTIONS = {
+    "import": "make a guarded overlay of a diff or of a tree of files",
+    "edit": "put files of the base, as the overlay leaves them, into a work folder",
+    "refresh": "record what was changed there as the overlay's patch",
+    "list": "every overlay, and the targets that use it",
+    "show": "one overlay: its changes, guards and provenance",
+    "check": "apply overlays again, offline, to what the locks keep of their bases",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
+    subparsers = []
+    for action, summary in ACTIONS.items():
+        module = import_module(f"imagebuild.cli.overlay_{action}")
+        sub = actions.add_parser(
+            action,
+            help=summary,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.configure(sub)
+        subparsers.append(sub)
+    parser.subparsers_of_verb = subparsers  # type: ignore[attr-defined]
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    code: int = import_module(f"imagebuild.cli.overlay_{arguments.action}").run(arguments, session)
+    return code
