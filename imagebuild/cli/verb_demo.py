@@ -1,0 +1,151 @@
+"""Run everything once on a realistic base.
+
+The base is made from the real vllm 0.33.0 wheel (fetched once, pinned by sha256, kept in the cache) as an OCI layout on
+disk: no server, no daemon, no root.  Then the demo target is locked, planned, built, verified and reproduced.  Run it
+in a checkout of imagebuild.
+
+Examples:
+  imagebuild demo
+  imagebuild demo --platform linux/amd64 --platform linux/arm64    both wheels, a two-platform index
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from imagebuild.cli.output import Output
+from imagebuild.cli.session import Session
+from imagebuild.content.text import size_text, table
+from imagebuild.oci.platform import Platform
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--platform", action="append", type=Platform.parse, default=[], help="one or both (default: linux/amd64)"
+    )
+
+
+class _Quiet(Output):
+    """Keeps the answer of one step, so that the demo gives one of its own."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(json=True, quiet=quiet)
+        self.document: dict[str, Any] = {}
+
+    def answer(self, document: Any, text: str) -> None:
+        del text
+        self.document = dict(document)
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    from imagebuild.errors import InputError
+    from imagebuild.host import clock
+    from imagebuild.testing.demo_base import demo_base
+    from imagebuild.testing.wheel_fetch import AMD64
+
+    platforms = sorted(set(arguments.platform)) or [AMD64]
+    name = "demo" if len(platforms) == 1 else "demo-all"
+    if platforms != [AMD64] and len(platforms) == 1:
+        raise InputError("cli.usage", "the demo knows linux/amd64, or both platforms", found=str(platforms[0]))
+    workspace = session.workspace
+    if name not in workspace.targets():
+        raise InputError(
+            "demo.not-here",
+            f"{workspace.root} has no target {name}",
+            hint="run the demo in a checkout of imagebuild; in a workspace of your own: imagebuild lock TARGET",
+        )
+    times: list[tuple[str, float]] = []
+    started = clock.monotonic()
+
+    def step(text: str, *words: str) -> dict[str, Any]:
+        begun = clock.monotonic()
+        session.output.note(f"== {text}")
+        document = _call(list(words), session)
+        times.append((text, clock.monotonic() - begun))
+        return document
+
+    session.output.note("== the base, from the real vllm 0.33.0 wheel")
+    base = demo_base(workspace.root, platforms, _progress(session))
+    times.append(("base", clock.monotonic() - started))
+    locked = step("lock", "lock", name, "--complete")
+    plan = step("plan", "plan", name)
+    built = step("build", "build", name)
+    verified = step("verify", "verify", built["reference"], "--target", name)
+    reproduced = step("reproduce", "reproduce", name)
+    document = {
+        "kind": "demo-result",
+        "schemaVersion": 1,
+        "target": name,
+        "base": {"reference": base.reference, "digest": str(base.digest)},
+        "lock": locked,
+        "plan": plan,
+        "build": built,
+        "verify": verified,
+        "reproduce": reproduced,
+        "seconds": {text: round(seconds, 3) for text, seconds in times},
+    }
+    session.output.answer(document, _text(name, document, times))
+    return 0
+
+
+def _call(words: list[str], session: Session) -> dict[str, Any]:
+    """One verb in this process, with this run's common options; its failure is the demo's."""
+    from importlib import import_module
+
+    from imagebuild.cli.options import Parser, add_common
+    from imagebuild.errors import RefusedError
+
+    module = import_module(f"imagebuild.cli.verb_{words[0]}")
+    parser = Parser(prog=f"imagebuild {words[0]}", allow_abbrev=False)
+    module.configure(parser)
+    add_common(parser)
+    common = [
+        "-C",
+        str(session.workspace.root),
+        "--cache",
+        str(session.cache),
+        *(["-q"] if session.output.quiet else []),
+    ]
+    output = _Quiet(session.output.quiet)
+    with Session(parser.parse_args([*words[1:], *common]), output) as inner:
+        code = module.run(inner.arguments, inner)
+    if code != 0:
+        raise RefusedError(
+            "demo.step-failed", f"{' '.join(words)} ended with {code}", details={"answer": output.document}
+        )
+    return output.document
+
+
+def _progress(session: Session) -> Any:
+    def progress(what: str, done: int, total: int) -> None:
+        session.emitter.emit("progress", task=what, done=done, total=total or None)
+
+    return progress
+
+
+def _text(name: str, document: dict[str, Any], times: list[tuple[str, float]]) -> str:
+    lines = []
+    for platform in document["plan"]["platforms"]:
+        lines.append(f"What was changed on {platform['platform']}:")
+        rows = [[item["guard"], item["kind"], item["path"]] for item in platform["files"]]
+        lines += [table(rows, ["GUARD", "KIND", "PATH"]), ""]
+        lines.append("Guards (sha256 before and after):")
+        for item in platform["files"]:
+            if item["origin"].startswith("change:"):
+                lines.append(f"  {item['origin'].removeprefix('change:')}")
+                lines.append(f"    before {item['before'] or 'absent'}")
+                lines.append(f"    after  {item['after'] or 'absent'}")
+        lines.append("")
+    build, plan = document["build"], document["plan"]
+    checks = document["verify"]["checks"]
+    rebuilds = [item for item in document["reproduce"]["rebuilds"] if item["equal"]]
+    own = sum(layer["size"] for p in build["platforms"] for layer in p["layers"])
+    lines += [
+        f"verify: {sum(1 for c in checks if c['passed'])} checks passed; reproduce: {len(rebuilds)} rebuilds, every blob equal",
+        "time: " + ", ".join(f"{text} {seconds:.1f} s" for text, seconds in times),
+        f"bytes: {size_text(own)} of our own layers on {size_text(plan['build']['worst_case_bytes'])} of base layers, which stay as they are",
+        "The image, pinned:",
+        build["reference"],
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+"""Tell what this machine can do, and, with a host, what that registry can do.
+
+Nothing is changed anywhere.
+
+Examples:
+  imagebuild doctor
+  imagebuild doctor docker.io
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from imagebuild.cli.session import Session
+from imagebuild.content.text import size_text, table
+
+PROGRAMS = {
+    "docker": "loads docker-archive outputs",
+    "podman": "runs images",
+    "buildah": "reads images",
+    "skopeo": "copies images between transports",
+    "umoci": "unpacks OCI layouts",
+    "runc": "runs unpacked images",
+    "cosign": "signs and verifies",
+    "git": "keeps overlays and locks",
+    "srun": "runs on a Slurm cluster",
+}
+PACKAGES = ("PyYAML", "urllib3", "isal", "deflate", "zstandard", "rich")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("host", nargs="?", metavar="HOST", help="a registry to ask, docker.io for example")
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    rows: list[list[str]] = []
+    document: dict[str, Any] = {"kind": "doctor", "schemaVersion": 1}
+    document["python"] = {"version": platform.python_version(), "executable": sys.executable}
+    rows.append(["python", platform.python_version(), sys.executable])
+    document["machine"] = {"system": platform.system(), "machine": platform.machine(), "cores": os.cpu_count()}
+    rows.append(["machine", platform.machine(), f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"])
+    document["packages"] = {}
+    for name in PACKAGES:
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            version = "missing"
+        document["packages"][name] = version
+        rows.append([f"package {name}", version, ""])
+    document["programs"] = {}
+    for name, purpose in PROGRAMS.items():
+        path = shutil.which(name)
+        document["programs"][name] = path
+        rows.append([name, "there" if path else "missing", path or f"(it {purpose})"])
+    document["cache"] = _cache(session.cache)
+    rows.append(["cache", size_text(document["cache"]["free_bytes"]) + " free", str(session.cache)])
+    code = 0
+    if arguments.host is not None:
+        document["registry"] = _registry(arguments.host, session)
+        rows += [[f"registry {key}", str(value), arguments.host] for key, value in document["registry"].items()]
+        code = 0 if document["registry"]["reachable"] else 3
+    session.output.answer(document, table(rows, ["WHAT", "STATE", "WHERE"]))
+    return code
+
+
+def _cache(folder: Path) -> dict[str, Any]:
+    nearest = folder
+    while not nearest.exists():
+        nearest = nearest.parent
+    return {
+        "folder": str(folder),
+        "writable": os.access(nearest, os.W_OK),
+        "free_bytes": shutil.disk_usage(nearest).free,
+    }
+
+
+def _registry(host: str, session: Session) -> dict[str, Any]:
+    from imagebuild.errors import ImagebuildError
+    from imagebuild.registry.probe import probe_host
+
+    try:
+        return {"reachable": True, **probe_host(host, session.opener().registry_options())}
+    except ImagebuildError as error:
+        return {"reachable": False, "why": error.message}
