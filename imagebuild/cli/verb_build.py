@@ -8,12 +8,15 @@ Examples:
   imagebuild build demo
   imagebuild build b300-vllm gb200-dynamo --push
   imagebuild build demo --output oci-archive:demo.tar --output 127.0.0.1:5000/demo:test --allow-base-transfer
+  imagebuild build --base oci:base@sha256:… --overlay ./my-fix      no workspace: locks and builds in one go
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from imagebuild.cli.session import Session
@@ -23,7 +26,9 @@ from imagebuild.oci.reference import PathReference, Reference, TagReference, par
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="+", metavar="TARGET")
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--base", metavar="REF", help="with --overlay: a pinned base, no workspace needed")
+    parser.add_argument("--overlay", metavar="DIR", help="with --base: the overlay's folder")
     parser.add_argument(
         "--output", metavar="REF", action="append", default=[], help="where to store it; may be repeated"
     )
@@ -42,11 +47,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.cli.targets import each_target
+    from imagebuild.errors import InputError
 
+    if (arguments.base is None) != (arguments.overlay is None):
+        raise InputError("cli.usage", "--base and --overlay go together")
+    if (arguments.base is None) == (not arguments.targets):
+        raise InputError("cli.usage", "name targets, or --base and --overlay", hint="see imagebuild build --help")
     if len(set(arguments.targets)) > 1 and arguments.output:
-        from imagebuild.errors import InputError
-
         raise InputError("cli.usage", "--output goes with one target: several would overwrite each other")
+    if arguments.base is not None:
+        from imagebuild.cli.build_loose import loose_workspace
+
+        if arguments.push:
+            raise InputError("cli.usage", "--push needs a target that says where: use --output HOST/REPO:TAG")
+        with loose_workspace(arguments, session) as name:
+            from imagebuild.cli.verb_lock import lock_one
+
+            lock_one(name, False, session)
+            if not arguments.output:
+                arguments.output = [f"oci:build/{name}"]
+            return each_target(session, [name], "build-result", lambda each: _one(each, arguments, session))
     return each_target(session, arguments.targets, "build-result", lambda name: _one(name, arguments, session))
 
 
@@ -79,24 +99,20 @@ def _outputs(
 
 
 def _here(text: str) -> Reference:
-    return parse_reference(text)
+    """An output as typed: paths are relative to where the user stands, not to the workspace."""
+    reference = parse_reference(text)
+    if isinstance(reference, PathReference):
+        return replace(reference, path=str(Path.cwd() / reference.path))
+    return reference
 
 
 def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[int, Mapping[str, Any], str]:
     from imagebuild.build.building import run_build
     from imagebuild.cli.targets import contents_of, current_lock, facts_of, load_target_and_series
-    from imagebuild.oci.reference import PathReference as Path_
 
     loaded = load_target_and_series(session, name)
     lock = current_lock(session, loaded)
-    outputs = []
-    for reference, platforms in _outputs(name, arguments, session, loaded, lock):
-        if isinstance(reference, Path_):
-            # what the user typed is relative to where he stands, what target.yaml says to the workspace
-            from pathlib import Path
-
-            reference = Path_(reference.transport, str(Path.cwd() / reference.path), reference.name)
-        outputs.append((reference, platforms))
+    outputs = _outputs(name, arguments, session, loaded, lock)
     opener = session.opener(session.workspace.root)
     outcome = run_build(
         lock,

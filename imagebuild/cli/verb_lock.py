@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 
     if arguments.check:
         return each_target(session, arguments.targets, "lock-check", lambda name: _check(name, session))
-    return each_target(session, arguments.targets, "lock", lambda name: _lock(name, arguments.complete, session))
+    return each_target(session, arguments.targets, "lock", lambda name: lock_one(name, arguments.complete, session))
 
 
 def _check(name: str, session: Session) -> tuple[int, Mapping[str, Any], str]:
@@ -60,7 +60,8 @@ def _check(name: str, session: Session) -> tuple[int, Mapping[str, Any], str]:
     return (1 if stale else 0), document, f"{name}: " + ("stale" if stale else "current")
 
 
-def _lock(name: str, complete: bool, session: Session) -> tuple[int, Mapping[str, Any], str]:
+def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[str, Any], str]:
+    """Locks one target; exit code, document and text."""
     from imagebuild.build.locking import Locker
     from imagebuild.cli.targets import contents_of, facts_of, load_target_and_series
     from imagebuild.target.lock import store_lock
