@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Found, Kind, Unknown, View
 
 RECORD_LIMIT = 16 << 20
@@ -62,8 +63,17 @@ def join(folder: str, name: str) -> str:
 
 
 def real_path(view: View, path: str) -> str | None:
-    """`path` with every link followed, None where unread layers may hold a link."""
-    found = view.resolve(path)
+    """`path` with every link followed, None where unread layers may hold a link.
+
+    A path through links that never end comes back as written: nothing can be opened there, and a loop that no change
+    touches is no reason to refuse an image.
+    """
+    try:
+        found = view.resolve(path)
+    except RefusedError as error:
+        if error.code != "base.symlink-loop":
+            raise
+        return path
     return None if isinstance(found, Unknown) else found
 
 

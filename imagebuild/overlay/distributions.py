@@ -214,6 +214,8 @@ def _read_one(
         target = text("")
         project = (target or "").splitlines()[:1]
         editable = project[0].strip().strip("/") if project and project[0].startswith("/") else None
+        if editable is not None:
+            editable = real_path(view, editable) or editable
         return Distribution(normalise_name(name), version, info, site, editable=editable, unread=tuple(unread))
 
     if info.endswith(".dist-info"):
@@ -247,6 +249,8 @@ def _read_one(
             f"{path}{suffix}" for suffix in (".jws", ".p7s") if isinstance(view.lookup(path + suffix), Found)
         )
         editable = _editable(text("direct_url.json"), f"{info}/direct_url.json", not_proven)
+        if editable is not None:
+            editable = real_path(view, editable) or editable
     for path in unread:
         if path.endswith(("/RECORD", "/METADATA")) and not any(path in text for text in not_proven):
             not_proven.append(f"/{path} was not read")

@@ -11,6 +11,7 @@ from imagebuild.errors import RefusedError
 from imagebuild.overlay.distributions import Distribution, Distributions, normalise_name
 
 _PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
+_VERSION_LIMIT = 256
 _VERSION = re.compile(
     r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)"
     r"(?:[-_.]?(?P<pre>alpha|a|beta|b|preview|pre|c|rc)[-_.]?(?P<pre_n>\d*))?"
@@ -24,7 +25,7 @@ def normalise_version(version: str) -> str:
     """The one spelling of a version (PEP 440, Normalization; trailing zeros of the release are dropped, so `1.0` and `1` are equal).
     Other texts come back trimmed and in lower case."""
     text = version.strip().lower()
-    match = _VERSION.match(text)
+    match = _VERSION.match(text) if len(text) <= _VERSION_LIMIT else None
     if match is None:
         return text
     epoch = int(match["epoch"] or 0)

@@ -181,6 +181,7 @@ def record_edits(
     the nearest folder above it, below the site folder; where several do, to none (a shared namespace folder).
     With `keep` (`derived: {record: keep}`) nothing changes and a finding says which RECORD is no longer true.
 
+    An editable installation is patched where a file of its project is, though its RECORD lists none of them.
     Each changed distribution gets a row without hash for each name of `provenance` (below its dist-info) too.
     Raises RefusedError `overlay.record-signed` where a RECORD to change has a signature.
     """
@@ -214,6 +215,10 @@ def record_edits(
                     "overlay.record-shared-folder", Severity.NOTE, path, f"its folder belongs to {names}: in no RECORD"
                 )
             )
+    for path in (*written, *gone, *added):
+        project = _project(distributions, path)
+        if project is not None:
+            of(project)
     patched = tuple(item for item in distributions.items if item.info in chosen)
     changes = []
     for item in patched:
@@ -248,6 +253,16 @@ def _holders(distributions: Distributions, path: str) -> tuple[Distribution, ...
             return holders
         folder = folder.rpartition("/")[0]
     return ()
+
+
+def _project(distributions: Distributions, path: str) -> Distribution | None:
+    """The editable installation whose project folder is the nearest one above `path`."""
+    above = [
+        item
+        for item in distributions.items
+        if item.editable and item.record is not None and path.startswith(item.editable + "/")
+    ]
+    return max(above, key=lambda item: len(item.editable or ""), default=None)
 
 
 def _refuse_signed(item: Distribution) -> None:

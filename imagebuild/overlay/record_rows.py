@@ -27,11 +27,11 @@ class RecordRow:
 
 
 def _field_spans(data: bytes, start: int, line_end: int) -> tuple[list[tuple[int, int]], int]:
-    """Where the fields of the row at `start` lie, quotes included, and where its line ends (at LF or the end of data).
+    """Where the first three fields of the row at `start` lie, quotes included, and where its line ends (at LF or the end of data).
 
     A quoted field may hold commas and line ends; a quote inside an unquoted field is a plain character (as Python's csv reads it).
     """
-    spans = []
+    spans: list[tuple[int, int]] = []
     at = start
     while True:
         search = at
@@ -55,10 +55,10 @@ def _field_spans(data: bytes, start: int, line_end: int) -> tuple[list[tuple[int
                 found = data.find(b"\n", search)
                 line_end = len(data) if found < 0 else found
         end = data.find(b",", search, line_end)
+        if len(spans) < 3:
+            spans.append((at, line_end if end < 0 else end))
         if end < 0:
-            spans.append((at, line_end))
             return spans, line_end
-        spans.append((at, end))
         at = end + 1
 
 
@@ -98,7 +98,7 @@ def record_rows(data: bytes) -> Iterator[RecordRow]:
             ending = b"\r\n"
         if quoted:
             spans, _ = _field_spans(raw, 0, len(raw))
-            values = [_value(raw[first:last]) for first, last in spans[:3]]
+            values = [_value(raw[first:last]) for first, last in spans]
         else:
             values = [part.decode("utf-8", "surrogateescape") for part in raw.split(b",", 3)[:3]]
         values += [""] * (3 - len(values))

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from imagebuild.errors import InputError, RefusedError, UnavailableError
 from imagebuild.layer.entry import Found, Kind, Unknown, View
-from imagebuild.overlay.contents import Contents, is_complete, join, real_path
+from imagebuild.overlay.contents import Contents, is_complete, join
 from imagebuild.overlay.distributions import Distribution, Distributions, read_distributions
 from imagebuild.overlay.import_hooks import Effect
 from imagebuild.overlay.interpreters import Interpreter, RootConfig, default_interpreter, find_interpreters
@@ -117,9 +117,9 @@ def _path_root(path: str, view: View, name: str) -> Root:
             found=path,
         )
     written = plain.lstrip("/")
-    folder = real_path(view, written)
-    found = view.lookup(written if folder is None else folder)
-    if folder is None or isinstance(found, Unknown):
+    folder = view.resolve(written)
+    found = folder if isinstance(folder, Unknown) else view.lookup(folder)
+    if isinstance(folder, Unknown) or isinstance(found, Unknown):
         raise _unread(name, f"/{written} may be there, or be a link", named=True)
     evidence = [f"target.yaml names {path}"]
     if folder != written:

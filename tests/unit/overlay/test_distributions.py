@@ -83,6 +83,13 @@ def test_a_file_of_two_distributions() -> None:
     assert [item.name for item in known.owners(f"{SITE}/my_pkg/__init__.py")] == ["my-pkg", "second"]
 
 
+def test_a_loop_of_links_that_no_row_needs_refuses_nothing() -> None:
+    layer = TreeLayer(installed(), links={f"{SITE}/loop": "loop"})
+    layer.files[f"{SITE}/my_pkg-1.0.dist-info/RECORD"] = b"loop/m.py,,\nmy_pkg/__init__.py,,\n"
+    known = read_distributions(*python_tree(layer))
+    assert known.owners(f"{SITE}/my_pkg/__init__.py") == known.items
+
+
 def test_rows_are_followed_through_linked_folders() -> None:
     layer = TreeLayer(installed(), links={f"{SITE}/linked": "/srv/code"})
     layer.files[f"{SITE}/my_pkg-1.0.dist-info/RECORD"] = b"linked/m.py,,\n"
