@@ -116,12 +116,12 @@ class LayoutReader:
         )
 
     def images(self, index: Index) -> list[Descriptor]:
-        """The entries that are images: no attestations, no referrers or other artifacts, and no platform's manifest
-        that an index beside it lists."""
+        """The entries that are images: no attestations, no referrers or other artifacts, nothing but manifests and
+        indexes, and no platform's manifest that an index beside it lists."""
         found = []
         inside: set[Digest] = set()
         for entry in index.manifests:
-            if is_attestation(entry):
+            if is_attestation(entry) or entry.media_type not in mt.INDEXES | mt.MANIFESTS:
                 continue
             document = self._document(entry)
             if document is not None and (document.subject is not None or document.artifact_type is not None):

@@ -110,7 +110,7 @@ def read_image_tree(
         platform = child.config.platform.normalised()
         if platforms is not None and not all(wanted.agrees(platform) for wanted in platforms):
             raise _missing(where, [p for p in platforms if not p.agrees(platform)], [platform], 0)
-        return ImageTree(top, None, {platforms[0] if platforms else platform: child})
+        return ImageTree(top, None, {platforms[0].normalised() if platforms else platform: child})
 
     index = Index.parse(raw, top.media_type, f"the index {top.digest} in {where}")
     nested: dict[Digest, Index] = {}
@@ -216,7 +216,7 @@ def _read_child(source: ImageSource, descriptor: Descriptor, manifest: Manifest)
             found=str(config.platform) or "none",
         )
     said = descriptor.platform
-    if said is not None and said.known and not said.agrees(config.platform):
+    if said is not None and not said.agrees(config.platform):
         raise RefusedError(
             "oci.platform-mismatch",
             f"{what} has another platform in its config than in the index",

@@ -132,8 +132,16 @@ def test_env_and_labels_of_a_config_without_section() -> None:
     manifest, config = parts(make_image(ImageSpec(LAYERS, extra_config={"config": None})))
     config_raw, _ = derive_manifest(manifest, config, [], created=CREATED, env=["A=1"], labels={"b": "2", "a": "1"})
     assert json.loads(config_raw)["config"] == {"Env": ["A=1"], "Labels": {"a": "1", "b": "2"}}
+    config_raw, _ = derive_manifest(manifest, config, [], created=CREATED, env=["A=1"])
+    assert json.loads(config_raw)["config"] == {"Env": ["A=1"]}
     config_raw, _ = derive_manifest(manifest, config, [], created=CREATED, env=[])
     assert json.loads(config_raw)["config"] is None
+
+
+def test_no_layer_no_history() -> None:
+    manifest, config = parts(make_image(ImageSpec(LAYERS, history="missing")))
+    config_raw, _ = derive_manifest(manifest, config, [], created=CREATED)
+    assert "history" not in json.loads(config_raw)
 
 
 def test_labels_keep_their_place() -> None:
@@ -154,6 +162,7 @@ def test_one_family_throughout() -> None:
         (docker, new_layer("n", mt.DOCKER, compression="zstd")),
         (docker, new_layer("n", mt.DOCKER, compression="none")),
         (docker, new_layer("n", mt.DOCKER, annotations={"a": "b"})),
+        (docker, new_layer("n", mt.DOCKER, media_type=mt.OCI_LAYER)),
         (oci, new_layer("n", mt.DOCKER)),
         (oci, new_layer("n", media_type="text/plain")),
     ]:
@@ -161,7 +170,9 @@ def test_one_family_throughout() -> None:
             derive_manifest(*base, [layer], created=CREATED)
         assert caught.value.code == "oci.mixed-families"
     for compression in ("none", "gzip", "zstd", "stored"):
-        assert derive_manifest(*oci, [new_layer("n", compression=compression)], created=CREATED)
+        layer = new_layer("n", compression=compression, annotations={"a": "b"})
+        _, raw = derive_manifest(*oci, [layer], created=CREATED)
+        assert json.loads(raw)["layers"][-1] == layer[0].to_json()
 
 
 def test_limits() -> None:

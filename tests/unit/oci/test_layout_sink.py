@@ -1,6 +1,7 @@
 """OCI layouts as sinks: sparse, atomic, and careful with what belongs to others."""
 
 import hashlib
+import io
 import json
 import os
 import stat
@@ -141,13 +142,13 @@ def test_complete_does_not_link_a_damaged_base_layer(tmp_path: Path) -> None:
 def test_no_change_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = LayoutSink(tmp_path / "out")
     for name in ("v1", None):
-        sink.store(as_image(A, base=MemorySource(BASE_IMAGE)), name)
+        sink.store(as_image(A, base=MemorySource(BASE_IMAGE)), name, complete=True)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
     monkeypatch.setattr(os, "replace", None)
     monkeypatch.setattr(os, "link", None)
     monkeypatch.setattr("imagebuild.oci.layout.hashlib", None)
     for name in ("v1", None):
-        result = sink.store(as_image(A, base=MemorySource(BASE_IMAGE)), name)
+        result = sink.store(as_image(A, base=MemorySource(BASE_IMAGE)), name, complete=name is not None)
         assert (result.digest, result.uploaded_bytes, result.previous) == (A.digest, 0, None)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")} == before
 
@@ -191,6 +192,79 @@ def test_the_unnamed_image_is_replaced_only_by_its_like(tmp_path: Path) -> None:
     assert layout_current(tmp_path, None) == B.digest
     assert sink.store(as_image(A), force=True).previous == B.digest
     assert LayoutSource(tmp_path).names() == ["sig"]
+
+
+def test_unnamed_images_that_cannot_be_told_apart_are_left_alone(tmp_path: Path) -> None:
+    foreign = make_image(ImageSpec((LayerSpec((File("f"),)),)))
+    write_layout(tmp_path, A)
+    index = json.loads((tmp_path / "index.json").read_bytes())
+    index["manifests"].append(foreign.descriptor.to_json())
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    with pytest.raises(RefusedError) as caught:
+        LayoutSink(tmp_path).store(as_image(B, labels=OURS))
+    assert caught.value.found == f"{A.digest}, {foreign.digest}"
+    assert layout_current(tmp_path, None) is None
+
+
+def test_an_unnamed_image_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    folder = write_layout(tmp_path, A)
+    (folder / "blobs" / "sha256" / as_image(A).configs[0].descriptor.digest.hex).unlink()
+    with pytest.raises(RefusedError) as caught:
+        LayoutSink(tmp_path).store(as_image(B, labels=OURS))
+    assert caught.value.code == "oci.unnamed-taken"
+
+
+def test_an_unnamed_referrer_is_no_image_to_replace(tmp_path: Path) -> None:
+    artifact = make_artifact(A.descriptor)
+    write_layout(tmp_path, artifact)
+    assert LayoutSink(tmp_path).store(as_image(A)).previous is None
+    assert {e.digest for e in LayoutSource(tmp_path).index().manifests} == {artifact.digest, A.digest}
+    assert layout_current(tmp_path, None) == A.digest
+
+
+def test_a_cut_blob_of_a_known_image_is_written_again(tmp_path: Path) -> None:
+    sink = LayoutSink(tmp_path)
+    sink.store(as_image(A, base=MemorySource(BASE_IMAGE)), "v", complete=True)
+    for layer in A.layers:
+        (tmp_path / "blobs" / "sha256" / layer.descriptor.digest.hex).write_bytes(b"cut")
+    result = sink.store(as_image(A, base=MemorySource(BASE_IMAGE)), "v", complete=True)
+    assert result.uploaded_bytes == sum(layer.descriptor.size for layer in A.layers)
+    check_valid(tmp_path)
+
+
+def test_complete_verifies_what_is_there_and_sparse_does_not_read_it(tmp_path: Path, monkeypatch: Any) -> None:
+    held = write_layout(tmp_path, BASE_IMAGE) / "blobs" / "sha256" / BASE_LAYER.descriptor.digest.hex
+    held.write_bytes(b"x" * BASE_LAYER.descriptor.size)
+    read: list[str] = []
+    real = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda s, kind: (read.append(Path(s.name).name), real(s, kind))[1])
+    LayoutSink(tmp_path).store(as_image(A, base=MemorySource(BASE_IMAGE)), "v")
+    assert held.name not in read
+    LayoutSink(tmp_path).store(as_image(B, base=MemorySource(BASE_IMAGE)), "w", complete=True)
+    assert held.name in read
+    check_valid(tmp_path)
+
+
+def test_an_index_that_would_be_too_large_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = LayoutSink(tmp_path)
+    sink.store(as_image(A), "v")
+    before = (tmp_path / "index.json").read_bytes()
+    monkeypatch.setattr("imagebuild.oci.layout.MANIFEST_LIMIT", len(before) + 10)
+    with pytest.raises(RefusedError) as caught:
+        sink.store(as_image(B), "w")
+    assert caught.value.code == "oci.document-too-large"
+    assert (tmp_path / "index.json").read_bytes() == before
+
+
+def test_a_base_whose_streams_cannot_be_closed(tmp_path: Path) -> None:
+    class Bare:
+        def __init__(self, data: bytes) -> None:
+            self.read = io.BytesIO(data).read
+
+    source = MemorySource(BASE_IMAGE)
+    source.open_blob = lambda d, what="": Bare(source.blobs[d.digest])  # type: ignore[method-assign]
+    LayoutSink(tmp_path).store(as_image(A, base=source), complete=True)
+    check_valid(tmp_path)
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:

@@ -98,6 +98,40 @@ def test_referrers_and_attestations_are_not_the_only_image(tmp_path: Path) -> No
     assert caught.value.code == "oci.not-found"
 
 
+def test_what_is_no_manifest_and_what_speaks_of_one_are_not_the_only_image(tmp_path: Path) -> None:
+    write_layout(tmp_path, ONE)
+    other = {"mediaType": "application/xml", "digest": str(Digest.of(b"x")), "size": 1}
+    about = {**OTHER.descriptor.to_json(), "platform": {"os": "unknown", "architecture": "unknown"}}
+    edit_index(tmp_path, lambda value: value["manifests"].extend([other, about]))
+    assert LayoutSource(tmp_path).resolve(None).digest == ONE.digest
+
+
+def test_an_artifact_without_subject_is_not_the_only_image(tmp_path: Path) -> None:
+    artifact = make_image(ImageSpec((), extra_manifest={"artifactType": "x/y"}))
+    images: Images = {"v": ONE, "a": artifact}
+    assert LayoutSource(write_layout(tmp_path, images)).resolve(None).digest == ONE.digest
+
+
+def test_an_image_about_an_image_is_not_the_only_image(tmp_path: Path) -> None:
+    about = make_image(ImageSpec((), extra_manifest={"subject": ONE.descriptor.to_json()}))
+    images: Images = {"v": ONE, "a": about}
+    source = LayoutSource(write_layout(tmp_path, images))
+    assert source.resolve(None).digest == ONE.digest
+    assert [d.artifact_type for d in source.referrers(ONE.digest)] == [mt.OCI_CONFIG]
+
+
+def test_an_absent_manifest_does_not_hide_the_others(tmp_path: Path) -> None:
+    images: Images = {"v": ONE, "two": BOTH}
+    source = LayoutSource(write_layout(tmp_path, images))
+    source.blob_path(BOTH.digest).unlink()
+    assert source.read_document(ONE.digest)[0] == ONE.raw
+    with pytest.raises(InputError) as caught:
+        source.resolve(None)
+    assert caught.value.found == "v, two"
+    edit_index(tmp_path, lambda value: value["manifests"].pop(0))
+    assert source.resolve(None).digest == BOTH.digest
+
+
 def test_manifests_listed_beside_their_index_are_part_of_it(tmp_path: Path) -> None:
     write_layout(tmp_path, BOTH)
     edit_index(tmp_path, lambda value: value["manifests"].extend(i.descriptor.to_json() for i in BOTH.images))
@@ -114,6 +148,28 @@ def test_a_digest_pins_any_manifest_that_is_reachable(tmp_path: Path) -> None:
         with pytest.raises(RefusedError) as caught:
             source.read_document(unlisted if isinstance(unlisted, Digest) else next(iter(unlisted)))
         assert caught.value.code == "oci.not-found"
+
+
+def test_who_knows_the_type_needs_no_entry(tmp_path: Path) -> None:
+    source = LayoutSource(write_layout(tmp_path, BOTH))
+    edit_index(tmp_path, lambda value: value.update(manifests=[]))
+    assert source.read_document(BOTH.images[0].digest, mt.OCI_MANIFEST)[0] == BOTH.images[0].raw
+    with pytest.raises(RefusedError, match="lists no manifest"):
+        source.read_document(BOTH.images[0].digest)
+
+
+def test_unnamed_images_are_listed_by_digest(tmp_path: Path) -> None:
+    write_layout(tmp_path, ONE)
+    edit_index(tmp_path, lambda value: value["manifests"].append(OTHER.descriptor.to_json()))
+    write_layout(tmp_path / "o", OTHER)
+    (tmp_path / "o" / "blobs" / "sha256" / OTHER.digest.hex).rename(tmp_path / "blobs" / "sha256" / OTHER.digest.hex)
+    with pytest.raises(InputError) as caught:
+        LayoutSource(tmp_path).resolve(None)
+    assert caught.value.found == f"@{ONE.digest}, @{OTHER.digest}"
+    assert caught.value.hint == f"write oci:{tmp_path}:NAME or oci:{tmp_path}@sha256:…"
+    assert "None" not in caught.value.message
+    with pytest.raises(RefusedError, match="no image named 'v'"):
+        LayoutSource(tmp_path).resolve("v")
 
 
 def test_the_word_of_the_index_is_the_media_type(tmp_path: Path) -> None:
@@ -156,6 +212,8 @@ def test_referrers(tmp_path: Path) -> None:
     ]
     assert found[0].annotations == {"made": "by a test"}
     assert source.referrers(Digest.of(b"?")) == []
+    edit_index(tmp_path, lambda v: v["manifests"].append({"mediaType": "a/b", "digest": str(ONE.digest), "size": 1}))
+    assert source.referrers(ONE.digest) == found
 
 
 def test_referrers_of_the_tag_scheme(tmp_path: Path) -> None:
@@ -229,6 +287,7 @@ def test_links_are_read_and_other_files_are_not(tmp_path: Path) -> None:
         source.open_blob(layer)
     assert caught.value.code == "oci.not-a-file"
     assert not source.has_blob(layer)
+    assert not source.has_blob(Descriptor("a/b", layer.digest, 0))
     (tmp_path / "l" / "index.json").unlink()
     (tmp_path / "l" / "index.json").mkdir()
     with pytest.raises(RefusedError, match="not a regular file"):

@@ -64,6 +64,13 @@ def test_single_image(family: mt.Family) -> None:
     assert config.diff_ids == tuple(layer.diff_id for layer in made.layers)
 
 
+def test_single_image_of_the_wanted_platform() -> None:
+    assert list(read_image_tree(MemorySource(make_image(spec())), None, [AMD64]).children) == [AMD64]
+    narrow = make_image(spec(Platform("linux", "amd64", "v3")))
+    assert list(read_image_tree(MemorySource(narrow), None, [AMD64]).children) == [AMD64]
+    assert list(read_image_tree(MemorySource(narrow), None).children) == [Platform("linux", "amd64", "v3")]
+
+
 def test_index_without_a_wish_is_read_whole() -> None:
     made = make_index(TWO)
     tree = read_image_tree(MemorySource(made), None)
@@ -104,7 +111,10 @@ def test_a_variant_may_be_absent_on_one_side(listed: str, own: str) -> None:
 def test_platform_of_index_and_config_must_agree() -> None:
     made = make_index(IndexSpec((spec(),), platform={"architecture": "arm64"}))
     assert refusal(made).code == "oci.platform-mismatch"
-    assert refusal(make_image(spec(extra_config={"os": ""}))).code == "oci.platform-mismatch"
+    nowhere = make_image(spec(extra_config={"os": ""}))
+    with pytest.raises(RefusedError, match="names no platform") as caught:
+        read_image_tree(MemorySource(nowhere), nowhere.digest)
+    assert (caught.value.code, caught.value.found) == ("oci.platform-mismatch", "amd64")
 
 
 def test_wanted_platforms_must_be_there() -> None:
@@ -142,9 +152,11 @@ def test_two_images_for_one_platform_are_ambiguous() -> None:
 
 def test_an_index_in_an_index() -> None:
     inner = make_index(IndexSpec((spec(ARM64),)))
-    tree = read_image_tree(MemorySource(index_of(make_image(spec()), inner, inner)), None)
+    source = MemorySource(index_of(make_image(spec()), inner, inner))
+    tree = read_image_tree(source, None)
     assert list(tree.children) == [AMD64, ARM64]
     assert list(tree.nested) == [inner.digest]
+    assert source.reads.count(inner.digest) == 1
     assert refusal(index_of(index_of(inner))).code == "oci.index-too-deep"
 
 
@@ -161,7 +173,27 @@ def test_artifacts_are_no_images() -> None:
     assert refusal(artifact).code == "oci.not-an-image"
     tree = read_image_tree(MemorySource(index_of(image, artifact)), None)
     assert [d.digest for d in tree.attestations] == [artifact.digest]
-    assert refusal(make_image(spec(extra_manifest={"artifactType": "x/y"}))).code == "oci.not-an-image"
+    error = refusal(make_image(spec(extra_manifest={"artifactType": "x/y"})))
+    assert (error.code, error.found) == ("oci.not-an-image", "x/y")
+    chart = {"mediaType": "application/vnd.cncf.helm.config.v1+json", "digest": str(image.digest), "size": 1}
+    error = refusal(make_image(ImageSpec((), extra_manifest={"config": chart})))
+    assert (error.code, error.found) == ("oci.not-an-image", chart["mediaType"])
+
+
+def test_an_index_that_is_an_artifact_is_not_opened() -> None:
+    image, listed = make_image(spec()), make_index(TWO)
+    child = {**listed.descriptor.to_json(), "artifactType": "x/y"}
+    source = MemorySource(make_index(IndexSpec((spec(),), extra_children=(child,))))
+    tree = read_image_tree(source, None)
+    assert list(tree.children) == [AMD64]
+    assert [d.digest for d in tree.attestations] == [listed.digest]
+    assert image.digest in source.reads
+    assert listed.digest not in source.reads
+
+
+def test_half_a_platform_is_none() -> None:
+    half = make_index(IndexSpec((spec(),), platform={"architecture": ""}, extra_children=()))
+    assert refusal(half).code == "oci.platform-missing"
 
 
 def test_unreadable_types_are_refused_by_name() -> None:
