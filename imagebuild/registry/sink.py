@@ -146,7 +146,12 @@ def _push_own(
             asking.join()
         if session is None:
             return True
-        if there == [True] or not proceed():
+        try:
+            wanted = there != [True] and proceed()
+        except BaseException:
+            cancel(view, session)
+            raise
+        if not wanted:
             cancel(view, session)
             return there == [True]
         push_blob(view, LocalContent(blob), session, stopped)
@@ -216,7 +221,8 @@ class _Push:
             return self._result(None)
         absent = [layer for layer, there in zip(self._base, _all(mounts), strict=True) if not there]
         if absent and not self._allow:
-            raise self._mount_refused(absent)
+            self._stop.set()
+            raise self._repository_missing(uploads) or self._mount_refused(absent)
         transfers = ThreadPoolExecutor(self._sink.transfers, "imagebuild-transfer") if absent else None
         try:
             moved = [transfers.submit(self._transfer, layer) for layer in absent] if transfers else []
@@ -278,6 +284,15 @@ class _Push:
                 push_blob(view, content, stopped=self._stop.is_set)
             finally:
                 content.close()
+
+    def _repository_missing(self, uploads: Sequence[Future[bool]]) -> ImagebuildError | None:
+        """What explains a refused mount better, where it is that: the repository does not exist yet."""
+        wait(uploads)
+        for upload in uploads:
+            error = upload.exception()
+            if isinstance(error, ImagebuildError) and error.code == "registry.repository-missing":
+                return error
+        return None
 
     def _mount_refused(self, layers: Sequence[Descriptor]) -> RefusedError:
         total = sum(layer.size for layer in layers)

@@ -1,0 +1,153 @@
+"""A plain reverse proxy in front of a real registry that writes down what goes by."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from imagebuild.host import clock
+
+BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A request that went by: bytes are those of bodies; `path` holds the query."""
+
+    method: str
+    path: str
+    status: int
+    sent_bytes: int
+    received_bytes: int
+
+
+class RecordingProxy:
+    """Serves on `host` (loopback) and passes everything on to `upstream` (HOST:PORT, plain HTTP).
+
+    `delay` seconds are waited before each request is passed on, as a network's round trip would take.  Location
+    headers that name the upstream are written to name the proxy.
+    """
+
+    def __init__(self, upstream: str, delay: float = 0.0) -> None:
+        self.upstream = upstream
+        self.delay = delay
+        self.passed: list[Passed] = []
+        self._lock = threading.Lock()
+        self._server = _Server(self)
+        self.host = f"127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> RecordingProxy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def record(self, entry: Passed) -> None:
+        with self._lock:
+            self.passed.append(entry)
+
+    def clear(self) -> None:
+        with self._lock:
+            self.passed.clear()
+
+    @property
+    def downloaded_bytes(self) -> int:
+        return sum(entry.received_bytes for entry in self.passed)
+
+    @property
+    def uploaded_bytes(self) -> int:
+        return sum(entry.sent_bytes for entry in self.passed)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, proxy: RecordingProxy) -> None:
+        self.proxy = proxy
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no matter of the proxy's."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+    _onward: http.client.HTTPConnection | None = None
+
+    def handle(self) -> None:
+        if self.connection.recv(1, socket.MSG_PEEK) == b"\x16":
+            return
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            super().handle()
+
+    def finish(self) -> None:
+        if self._onward is not None:
+            self._onward.close()
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """What went by stands in `passed`."""
+
+    def _pass_on(self) -> None:
+        proxy = self.server.proxy
+        if proxy.delay:
+            clock.sleep(proxy.delay)
+        if self._onward is None:
+            self._onward = http.client.HTTPConnection(proxy.upstream, timeout=600)
+            self._onward.connect()
+            self._onward.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        onward, length = self._onward, int(self.headers.get("Content-Length") or 0)
+        onward.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for key, value in self.headers.items():
+            if key.lower() != "connection":
+                onward.putheader(key, value)
+        onward.endheaders()
+        left = length
+        while left:
+            part = self.rfile.read(min(left, BLOCK))
+            if not part:
+                break
+            onward.send(part)
+            left -= len(part)
+        answer = onward.getresponse()
+        received = self._answer(answer)
+        if answer.will_close:
+            onward.close()
+            self._onward = None
+        proxy.record(Passed(self.command, self.path, answer.status, length - left, received))
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _pass_on
+
+    def _answer(self, answer: http.client.HTTPResponse) -> int:
+        proxy = self.server.proxy
+        self.send_response_only(answer.status, answer.reason)
+        for key, value in answer.getheaders():
+            if key.lower() in ("connection", "transfer-encoding"):
+                continue
+            if key.lower() == "location":
+                value = value.replace(f"http://{proxy.upstream}/", f"http://{proxy.host}/", 1)
+            self.send_header(key, value)
+        sized = answer.getheader("Content-Length") is not None or answer.status in (204, 304)
+        if not sized and self.command != "HEAD":
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        received = 0
+        while part := answer.read(BLOCK):
+            self.wfile.write(part)
+            received += len(part)
+        return received
