@@ -29,9 +29,10 @@ class Entry:
 
     `path` has no leading `/` or `./` and no trailing `/`; the root is ""; bytes that are not UTF-8 stand as surrogate
     escapes.  `mode` holds the 12 permission bits, `mtime` whole seconds since 1970 (floor), `size` bytes of data, `sha256`
-    the data's digest for FILE (None otherwise).  `link` is the target as written for SYMLINK, and the normalised path of the target for
-    HARDLINK.  `offset` is where the data begins in the uncompressed tar.  `head` holds the first 16 bytes of files whose
-    name ends in `.pyc` (PEP 552 header), else b"".  `xattrs` come from `SCHILY.xattr.*` PAX records.
+    the data's digest for FILE (None otherwise).  `link` is the target as written for SYMLINK, and the normalised path of
+    the target for HARDLINK.  `offset` is where the data begins in the uncompressed tar (-1 for a sparse file, whose data is
+    in pieces, and for a folder that is only implied by what is in it).  `head` holds the first 16 bytes of files whose name
+    ends in `.pyc` (PEP 552 header), else b"".  `xattrs` come from `SCHILY.xattr.*` PAX records.
     """
 
     path: str
@@ -71,7 +72,8 @@ class LayerFacts:
 class Found:
     """A path of the merged view: its entry, and the index of the layer (0 the lowest) that holds it.
 
-    For a HARDLINK `data` is the entry whose bytes the name shows, as of that layer; else `data is entry`.
+    For a HARDLINK `data` is the entry whose bytes the name shows, as of that layer (the link's own entry, of kind HARDLINK,
+    where there is none: a broken link, or a target in an unread layer); else `data is entry`.
     """
 
     entry: Entry

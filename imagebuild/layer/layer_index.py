@@ -45,6 +45,18 @@ class LayerIndex:
         """Whether the layer has an entry below `path`."""
         return _any_below(self._lists()[0], path)
 
+    def comes_before(self, folder: str) -> bool:
+        """Whether anything in `folder` stands, or may stand, before the folder's own entry in the tar."""
+        start, own = bytes_of(folder) + b"/", self.entries[folder].offset
+        paths, *markers = self._lists()
+        at = bisect_left(paths, start, key=bytes_of)
+        while at < len(paths) and bytes_of(paths[at]).startswith(start):
+            # A sparse file does not say where it stands: its offset counts as before.
+            if self.entries[paths[at]].offset < own:
+                return True
+            at += 1
+        return any(_any_below(marked, folder) for marked in markers)
+
     def fold(self) -> dict[str, list[str]]:
         """Folders with the names that stand in them, folders without an entry of their own included."""
         if self._folders is None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from imagebuild.layer.headers import BLOCK, check_size, parse_number
 from imagebuild.layer.names import TarFault
 
+SPARSE_OFFSET = -1
+"""`Entry.offset` of a sparse file, whose bytes do not lie in the tar one after another."""
 ZEROS = bytes(1 << 20)
 _MAP_LIMIT = 1 << 20
 Region = tuple[int, int]

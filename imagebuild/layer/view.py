@@ -323,34 +323,43 @@ class MergedView:
         """The notes of every read layer, and what only several layers together show.  Sorted, each once.
 
         `base.unportable` stands for what docker, podman (overlay and vfs) and umoci were seen to unpack differently, or
-        not at all: a hard link whose target is only in a lower layer (or nowhere); a folder that a layer only implies
+        not at all: a hard link whose target is only in a lower layer (or nowhere), or has another mode or owner than
+        the link's own header (docker and podman apply it to the file, umoci does not); a folder that a layer only implies
         over a lower path of another type, or over a lower folder that is not 0755 and root's (overlay drivers make a new
-        one); a folder that nothing but whiteouts ask for; an opaque root (overlay drivers ignore it).
+        one); a folder that replaces something else and comes after what is in it; a folder that nothing but whiteouts ask for; an opaque root (overlay drivers ignore it).
         """
         out: set[tuple[str, str]] = set()
         for layer, index in self._read.items():
             out.update(index.facts.notes)
             for name in hard_links(index.entries):
-                data = self._data(index.entries[name], layer)
-                if data is None or data[0] != layer:
+                entry = index.entries[name]
+                data = self._data(entry, layer)
+                if data is None or data[0] != layer or _attributes(entry) != _attributes(data[1]):
                     out.add(("base.unportable", name))
             if layer > 0 and "" in index.opaques:
                 out.add(("base.unportable", ""))
             if layer == 0 or layer - 1 in self._read:
                 below = self._upto(layer - 1)
                 for folder in index.fold():
-                    if folder and folder not in index.entries and _differs(below._node(folder), index, folder):
+                    if folder and _differs(below._node(folder), index, folder):
                         out.add(("base.unportable", folder))
         return tuple(sorted(out))
 
 
+def _attributes(entry: Entry) -> tuple[int, int, int]:
+    return entry.mode, entry.uid, entry.gid
+
+
 def _differs(lower: _Node, index: LayerIndex, folder: str) -> bool:
-    """Whether engines make different things of a folder that a layer only implies; `lower` is what is below it."""
+    """Whether engines make different things of a folder with something in it; `lower` is what is below it."""
     if isinstance(lower.answer, Unknown):
         return False
+    over_other = lower.entry is not None and lower.entry.kind is not Kind.DIRECTORY
+    if folder in index.entries:
+        return over_other and index.comes_before(folder)
     if lower.entry is not None:
-        plain = (lower.entry.mode, lower.entry.uid, lower.entry.gid, lower.entry.xattrs) == (0o755, 0, 0, ())
-        return lower.entry.kind is not Kind.DIRECTORY or not plain
+        plain = _attributes(lower.entry) == (0o755, 0, 0) and not lower.entry.xattrs
+        return over_other or not plain
     return not lower.is_folder and not index.holds(folder)
 
 

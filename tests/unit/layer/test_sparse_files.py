@@ -9,7 +9,8 @@ import pytest
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Entry, LayerFacts
-from imagebuild.layer.tar_reader import SPARSE_OFFSET, read_layer
+from imagebuild.layer.sparse import SPARSE_OFFSET
+from imagebuild.layer.tar_reader import read_layer
 from imagebuild.testing.raw_tar import END, GNU, blob, header, member, padded, pax
 
 

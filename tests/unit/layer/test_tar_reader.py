@@ -144,12 +144,12 @@ def test_a_device_that_overlayfs_takes_for_a_whiteout_is_unportable() -> None:
 def test_duplicate_entries_last_wins() -> None:
     facts = read(File("x", b"old"), File("y", b""), File("x", b"new"))
     assert facts.entries["x"].sha256 == Digest.of(b"new")
-    assert facts.notes == (("base.duplicate-entry", "x"),)
+    assert facts.notes == (("base.duplicate-entry", "x"), ("base.unportable", "x"))
 
 
-def test_a_folder_twice_with_the_same_attributes_is_not_worth_a_note() -> None:
-    assert read(Folder("d"), File("d/x", b""), Folder("d")).notes == ()
-    assert read(Folder("d"), File("d/x", b""), Folder("d", 0o700)).notes == (("base.duplicate-entry", "d"),)
+def test_any_name_twice_is_unportable() -> None:
+    for items, path in (([Folder("d"), Folder("./d")], "d"), ([Whiteout("x"), Whiteout("x")], ".wh.x")):
+        assert read(*items).notes == (("base.duplicate-entry", path), ("base.unportable", path))
 
 
 @pytest.mark.parametrize("name", ["./", ".", "/", "./."])
