@@ -91,7 +91,7 @@ def derive_index(
     children: list[dict[str, Any]] = []
     used: set[Digest] = set()
 
-    def take(index: Index, seen: frozenset[Digest]) -> None:
+    def take(index: Index) -> None:
         for child in index.manifests:
             new = replaced.get(child.digest)
             if new is not None:
@@ -100,10 +100,10 @@ def derive_index(
                 if child.digest not in used:
                     children.append(child.replaced(new.digest, new.size))
                 used.add(child.digest)
-            elif nested and child.digest in nested and child.digest not in seen:
-                take(nested[child.digest], seen | {child.digest})
+            elif nested and child.digest in nested:
+                take(nested[child.digest])
 
-    take(base_index, frozenset())
+    take(base_index)
     if not replaced or used != set(replaced):
         raise ValueError("replaced must name children of the index, at least one")
     value = deepcopy(base_index.value)

@@ -252,7 +252,7 @@ def test_docker_list_gets_no_annotations_and_no_other_types() -> None:
 
 def test_inner_indexes_are_flattened() -> None:
     inner = make_index(IndexSpec((ImageSpec(LAYERS, ARM64), ImageSpec(LAYERS))))
-    outer = make_index(IndexSpec((ImageSpec(LAYERS),), extra_children=(inner.descriptor.to_json(),)))
+    outer = make_index(IndexSpec((ImageSpec(LAYERS),), attestations=True, extra_children=(inner.descriptor.to_json(),)))
     source = MemorySource(outer)
     source.blobs.update(inner.blobs)
     tree = read_image_tree(source, None)

@@ -57,6 +57,29 @@ def test_regular_files_of_every_format(tar_format: int) -> None:
     assert data == expected
 
 
+def test_a_pax_size_stands_for_one_too_large_for_the_header() -> None:
+    tar = make_tar([File("big", b"b" * 700, pax={"size": "700"}), File("after", b"a")])
+    assert tar[:1024].count(b"12 size=700\n") == 1
+    tar = tar[:1024] + patched(tar[1024:], 124, b"00000000000\0")
+    assert {name: m.size for name, m in members(tar).items()} == {"big": 700, "after": 1}
+
+
+def test_what_has_no_data_has_no_size() -> None:
+    for item in (Folder("d"), HardLink("h", "a"), Link("l", "a"), Special("p", tarfile.FIFOTYPE)):
+        assert list(members(patched(make_tar([item, File("a")]), 124, b"00000001000\0"))) == ["a"]
+
+
+def test_a_long_link_name_between_a_long_name_and_its_file() -> None:
+    tar = make_tar([File(LONG, b"long")], tarfile.GNU_FORMAT)
+    between = make_tar([File("././@LongLink", b"somewhere\0")], tarfile.GNU_FORMAT)[:1024]
+    assert list(members(tar[:1024] + patched(between, 156, b"K") + tar[1024:])) == [LONG]
+
+
+def test_what_gnu_keeps_in_the_place_of_the_prefix_is_no_name() -> None:
+    tar = make_tar([File("a", b"1")], tarfile.GNU_FORMAT)
+    assert list(members(patched(tar, 345, b"14000000000\0"))) == ["a"]
+
+
 def test_pax_size_wins_and_counts_for_its_own_member_alone() -> None:
     head = tarfile.TarInfo("big")
     head.size, head.pax_headers = 700, {"size": "700"}
@@ -89,6 +112,10 @@ def test_long_names_that_lead_out_are_refused_too(tar_format: int) -> None:
     assert "leads out" in refused(make_tar([File("../" * 60 + "x")], tar_format))
 
 
+def test_a_name_with_a_nul_is_refused() -> None:
+    assert "leads out" in refused(make_tar([File("x", pax={"path": "index.json\0x"})]))
+
+
 def test_two_members_of_one_name_are_refused() -> None:
     assert "one name" in refused(make_tar([File("a"), File("./a")]))
 
@@ -100,6 +127,12 @@ def patched(tar: bytes, at: int, data: bytes) -> bytes:
     head[148:156] = b" " * 8
     head[148:156] = b"%06o\0 " % sum(head)
     return bytes(head) + tar[512:]
+
+
+def test_a_record_that_is_cut() -> None:
+    tar = make_tar([File(LONG)], tarfile.GNU_FORMAT)
+    with pytest.raises(RefusedError, match="middle of a record"):
+        index_members(Forward(Pipe(tar[:600]), False), len(tar), "t")  # type: ignore[arg-type]
 
 
 def test_damaged_headers() -> None:
