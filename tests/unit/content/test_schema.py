@@ -254,6 +254,9 @@ def test_locate_follows_keys_with_dots_and_list_places() -> None:
     assert locate(tree, "a.x/y.py[7].k").line == 3
     assert locate(tree, "a.nothing").line == 2
     assert locate(tree, "") is tree
+    dotted = parse_yaml(b"a: {b: 1}\na.b:\n  c: 2\n", "f")
+    assert locate(dotted, "a.b.c").line == 3
+    assert locate(dotted, "a.x").line == 1
 
 
 def test_each_of_a_mapping_is_built_and_every_error_keeps_its_place() -> None:

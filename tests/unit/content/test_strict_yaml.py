@@ -77,6 +77,10 @@ def test_quotes_make_text() -> None:
     assert plain_value(parse_yaml(b'{a: "1", b: \'true\', c: "\\x41\\n"}', "f")) == {"a": "1", "b": "true", "c": "A\n"}
 
 
+def test_a_quoted_merge_sign_is_a_key_like_any_other() -> None:
+    assert plain_value(parse_yaml(b'"<<": 1\n', "f")) == {"<<": 1}
+
+
 def test_nodes_keep_order_place_and_the_text_as_written() -> None:
     tree = parse_yaml(b"z: 0x10\na:\n  - b: 1.50\n", "x.yaml")
     assert isinstance(tree, MapNode)
@@ -115,6 +119,7 @@ def test_an_alias_gives_the_node_that_it_names() -> None:
         ("a: 'b\n\tc'\n", [("yaml.tab", 2, 1)]),
         ("a: |\n  \tb\n", [("yaml.tab", 2, 3)]),
         ("a: b\t# c\n", [("yaml.tab", 1, 5)]),
+        ("a: &x \t'b'\n", [("yaml.tab", 1, 7)]),
         ("a: !!str 5\n", [("yaml.tag", 1, 4)]),
         ("a: !x {}\n", [("yaml.tag", 1, 4)]),
         ("a: ! 5\n", [("yaml.tag", 1, 4)]),
@@ -202,5 +207,8 @@ def test_without_libyaml_the_python_scanner_reads(monkeypatch: pytest.MonkeyPatc
     assert isinstance(yaml_tree.event_source("a: 1"), yaml_tree.PythonEvents)
     assert plain_value(parse_yaml(b"a: [1, on, {b: 'c'}]\n", "f")) == {"a": [1, "on", {"b": "c"}]}
     assert faults("a: 1\n\tb: 2\n") == [("yaml.tab", 2, 1)]
+    # what libyaml refuses by itself is refused here too
+    assert faults("a: |\n  \tb\n") == [("yaml.tab", 1, 4)]
+    assert faults("a: [b:]\n") == [("yaml.syntax", 1, 5)]
     assert faults('a: "\\U00110000"\n') == [("yaml.syntax", 1, 1)]
     assert faults('a: "\\ud800"\n') == [("yaml.bad-character", 1, 4)]

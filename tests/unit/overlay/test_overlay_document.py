@@ -168,6 +168,7 @@ def test_the_least_overlay(tmp_path: Path) -> None:
             [("overlay.file-missing", 6, "changes[1].blob.file")],
         ),
         (SMALL + "proof: {log: x}\n", [("overlay.bad-proof", 6, "proof")]),
+        (SMALL + "proof: {log: x}\nswich: {}\n", [("schema.unknown-key", 7, "swich")]),
         (SMALL + 'proof: {log: "("}\nswitch: {env: X, default: "0", on: "1"}\n', [("overlay.bad-proof", 6, "proof.log")]),
         (SMALL + 'switch: {env: X, default: "1", on: "1"}\n', [("overlay.bad-switch", 6, "switch.on")]),
         (SMALL + "  - env: {A: c}\n", [("overlay.env-twice", 6, "changes[1].env.A")]),

@@ -118,6 +118,12 @@ def test_the_least_target_has_the_documented_defaults(tmp_path: Path) -> None:
     assert target.arch_tag(CONTENT, AMD64) is None
 
 
+def test_a_target_may_be_named_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, SMALL)
+    monkeypatch.chdir(path.parent)
+    assert load_target(Path("target.yaml")).folder == path.parent
+
+
 def test_a_target_without_overlays_needs_no_image(tmp_path: Path) -> None:
     assert not load_target(write(tmp_path, SMALL + 'env: {A: "1"}\n')).needs_image
     assert load_target(write(tmp_path, WHOLE)).needs_image
@@ -145,6 +151,7 @@ PUBLISH = "publish: {repository: x.org/y, tag: T, arch_tag: A}\n"
         (SMALL.replace("amd64", "arm64") + "sku: h200\n", [("target.sku-platform", 4, "platforms")]),
         (SMALL + "sku: mi35x\n", [("schema.bad-value", 5, "sku")]),
         (SMALL + "overlays: [a]\nexpect_applied: [b]\n", [("target.unknown-overlay", 6, "expect_applied[0]")]),
+        (SMALL + "overlays: [B]\nexpect_applied: [b]\n", [("schema.bad-value", 5, "overlays[0]")]),
         (SMALL + 'requires: {env: {A: "1"}}\nenv: {A: "2"}\n', [("target.env-contradicts", 6, "env.A")]),
         (SMALL + "checks: {gsm8k: {arms: [off, on]}}\n", [("target.no-base-arm", 5, "checks.gsm8k.arms")]),
         (SMALL + PUBLISH.replace("T,", '"{base.tga}",'), [("target.bad-template", 5, "publish.tag")]),
