@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from imagebuild.layer.headers import check_id, check_size
 from imagebuild.layer.names import TarFault
@@ -15,7 +15,7 @@ _GLOBAL_REFUSED = (b"path", b"linkpath", b"size", b"uid", b"gid", b"mtime", b"hd
 _DIGITS = b"0123456789"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Extended:
     """What a PAX header says of the next entry; None where it is silent.  `sparse` holds the `GNU.sparse.*` records
     in their order, since format 0.0 repeats keys."""
@@ -26,8 +26,8 @@ class Extended:
     uid: int | None = None
     gid: int | None = None
     mtime: int | None = None
-    xattrs: dict[str, bytes] = field(default_factory=dict)
-    sparse: list[tuple[bytes, bytes]] = field(default_factory=list)
+    xattrs: tuple[tuple[str, bytes], ...] = ()
+    sparse: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def parse_records(data: bytes) -> list[tuple[bytes, bytes]]:
@@ -52,25 +52,28 @@ def parse_records(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def parse_extended(data: bytes) -> Extended:
     """A PAX header for one entry; a later record of a key wins, an empty value takes the key back."""
-    out = Extended()
+    said: dict[bytes, bytes] = {}
+    xattrs: dict[str, bytes] = {}
+    sparse = []
     for key, value in parse_records(data):
-        if key == b"path":
-            out.path = _name(value)
-        elif key == b"linkpath":
-            out.linkpath = _name(value)
-        elif key == b"size":
-            out.size = check_size(_whole(value)) if value else None
-        elif key == b"uid":
-            out.uid = check_id(_whole(value)) if value else None
-        elif key == b"gid":
-            out.gid = check_id(_whole(value)) if value else None
-        elif key == b"mtime":
-            out.mtime = floor_time(value) if value else None
-        elif key.startswith(XATTR):
-            out.xattrs[key[len(XATTR) :].decode("utf-8", "surrogateescape")] = value
+        if key.startswith(XATTR):
+            xattrs[key[len(XATTR) :].decode("utf-8", "surrogateescape")] = value
         elif key.startswith(_SPARSE):
-            out.sparse.append((key[len(_SPARSE) :], value))
-    return out
+            sparse.append((key[len(_SPARSE) :], value))
+        else:
+            said[key] = value
+    path, link, size = said.get(b"path"), said.get(b"linkpath"), said.get(b"size")
+    uid, gid, mtime = said.get(b"uid"), said.get(b"gid"), said.get(b"mtime")
+    return Extended(
+        _name(path) if path else None,
+        _name(link) if link else None,
+        check_size(_whole(size)) if size else None,
+        check_id(_whole(uid)) if uid else None,
+        check_id(_whole(gid)) if gid else None,
+        floor_time(mtime) if mtime else None,
+        tuple(sorted(xattrs.items())),
+        tuple(sparse),
+    )
 
 
 def check_global(data: bytes) -> None:
@@ -81,10 +84,10 @@ def check_global(data: bytes) -> None:
             raise TarFault("base.global-pax", f"a global PAX header sets {key.decode('utf-8', 'replace')!r}")
 
 
-def _name(value: bytes) -> bytes | None:
+def _name(value: bytes) -> bytes:
     if b"\0" in value:
         raise TarFault("base.bad-pax", "a PAX name holds a NUL")
-    return value or None
+    return value
 
 
 def _whole(value: bytes) -> int:

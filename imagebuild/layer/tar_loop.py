@@ -173,7 +173,7 @@ class TarLoop:
         gid = gid if said.gid is None else said.gid
         mtime = headers.parse_number(block[136:148]) if said.mtime is None else said.mtime
         offset = self._cursor.offset
-        xattrs = tuple(sorted(said.xattrs.items()))
+        xattrs = said.xattrs
         self._charge(len(path) + sum(len(name) + len(value) for name, value in xattrs))
         if code == table.FILE:
             length = size if shape is None else shape.size
