@@ -112,6 +112,8 @@ class LiveBase:
             if any(char in part for char in "*?["):
                 break
             fixed.append(part)
+        if "/".join([root, *fixed]) in self.absent:
+            return ()
         folder = "/".join([part for part in (self.folders[root], *fixed) if part])
         start = self.view.resolve(folder)
         if isinstance(start, Unknown):

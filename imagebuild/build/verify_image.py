@@ -175,7 +175,8 @@ class ImageVerifier:
         base_manifest, base_config = self.base.manifests[name], self.base.configs[name]
         result = next(p for p in self.lock.result.platforms if p.platform == platform.platform)
         count = len(base_manifest.layers)
-        checks = [self._prefix(name, base_manifest, base_config, child)]
+        prefix = self._prefix(name, base_manifest, base_config, child)
+        checks = [prefix, *self._identity(name, platform, prefix)]
         ours = child.manifest.layers[count:]
         diff_ids = child.config.diff_ids[count:]
         checks.append(equal("verify.layer-count", f"layers above the base ({name})", len(result.layers), len(ours)))
@@ -199,6 +200,19 @@ class ImageVerifier:
                     "verify.base-prefix", False, f"{what}: layer {number}", str(expected.digest), str(have.digest)
                 )
         return Check("verify.base-prefix", False, what, f"{count} layers", f"{len(found)} layers")
+
+    def _identity(self, name: str, platform: PlatformInputs, prefix: Check) -> list[Check]:
+        """What `identity` says was compared with the package metadata when locking; it holds for this image exactly where the
+        base's layers are the locked ones, and no layer of ours touches that metadata."""
+        declared = self.lock.inputs.wanted.get("identity", {})
+        ours = {item.path for item in (*platform.artefacts, *platform.changes)}
+        touched = [path for path in ours if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))]
+        out = []
+        for package, version in declared.items():
+            text = f"{package} is {version}, as the base's package metadata said when locking ({name})"
+            passed = None if touched else prefix.passed
+            out.append(Check("verify.identity", passed, text))
+        return out
 
     def _layer(
         self,

@@ -156,6 +156,8 @@ class ResultLayer:
 
 @dataclass(frozen=True, slots=True)
 class PlatformResult:
+    """One platform's image: digests of manifest and config, and the layers that we made; `manifest_size` in bytes."""
+
     platform: Platform
     manifest: Digest
     manifest_size: int
