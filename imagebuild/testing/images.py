@@ -49,6 +49,8 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
+    """A folder entry; `mtime` in seconds since 1970."""
+
     path: str
     mode: int = 0o755
     uid: int = 0
