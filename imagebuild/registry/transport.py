@@ -206,9 +206,12 @@ class Transport:
             stream = self._followed(request, used, statistics)
             if stream.status != 401 or turn == 2 or origin(stream.url) != origin(request.url):
                 return stream
-            better = authenticator.challenged(
-                stream.header_lines("WWW-Authenticate"), request.scopes, used, exclusive=turn == 1 and used is not None
-            )
+            lines = stream.header_lines("WWW-Authenticate")
+            try:
+                better = authenticator.challenged(lines, request.scopes, used, exclusive=turn == 1 and used is not None)
+            except BaseException:
+                stream.close()
+                raise
             if better is None:
                 return stream
             _drain(stream)
