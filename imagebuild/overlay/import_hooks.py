@@ -23,6 +23,8 @@ class Effect(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """An effect, and why it is thought to be that, for evidence and messages."""
+
     effect: Effect
     why: str
 

@@ -98,18 +98,21 @@ def find_module(view: View, distributions: Distributions, entry: PathEntry, name
         return Hit(Shape.UNKNOWN, join(entry.folder, name), entry, f"/{entry.folder} may be a link")
     children, complete = view.children(folder)
     path = join(folder, name)
+    portion: Hit | None = None
     if name in children:
         real = real_path(view, path)
         if real is None:
             return Hit(Shape.UNKNOWN, path, entry, f"/{path} leads to what was not read")
         shape = _folder_shape(view, distributions, real)
         if shape is not None:
-            return Hit(shape, real, entry, f"/{path} is there")
+            portion = Hit(shape, real, entry, f"/{path} is there")
+            if shape is not Shape.PORTION:
+                return portion
     file = _makes_module(view, folder, children, name)
     if file is not None:
         return Hit(Shape.MODULE, join(folder, file), entry, f"/{join(folder, file)} is there")
     if complete or isinstance(view.lookup(folder), Absent):
-        return None
+        return portion
     owners = distributions.owners(join(path, "__init__.py"))
     if owners:
         return Hit(Shape.PACKAGE, path, entry, f"/{owners[0].record} lists it")
@@ -136,6 +139,7 @@ class Search:
     `winner` is the package or module that an import gives (None: none, or a namespace package), `portions` the folders of the
     namespace package that it gives then, `unknown` the folders before the winner of which it is not known, `looked` every folder before the
     winner that was proved to hold nothing under the name, `passed` the folders without `__init__` that the winner beats.
+    `top` is what the first component of a dotted name is found as (the winner itself for a plain name).
     """
 
     winner: Hit | None
@@ -143,6 +147,7 @@ class Search:
     unknown: tuple[Hit, ...]
     looked: tuple[PathEntry, ...]
     passed: tuple[Hit, ...] = ()
+    top: Hit | None = None
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -188,8 +193,10 @@ def search(
                     break
     found = tuple(portions.values())
     passed = found if winner is not None else ()
-    if not rest or (winner is None and not portions) or (winner is not None and winner.shape is Shape.MODULE):
-        return Search(winner, () if winner else found, tuple(unknown), tuple(looked), passed)
+    if not rest:
+        return Search(winner, () if winner else found, tuple(unknown), tuple(looked), passed, winner)
+    if winner is not None and winner.shape is Shape.MODULE:
+        return Search(None, (), tuple(unknown), tuple(looked), passed, winner)
     above = {item.path: item.entry for item in ([winner] if winner is not None else found)}
     below = [PathEntry(entry.place, path, entry.reason) for path, entry in above.items()]
     inner = search(view, distributions, below, (), rest)
@@ -203,4 +210,5 @@ def search(
         (*unknown, *map(outer, inner.unknown)),
         tuple(looked),
         passed,
+        winner,
     )

@@ -281,7 +281,10 @@ def _shadowed(name: str, package: str, hit: Hit, by: str, folder: str) -> Refuse
 
 
 def _refuse_shadowed(chosen: _Candidate, hit: Hit, package: str, name: str) -> None:
-    other = chosen.all.first
+    first, known = chosen.all.top, chosen.search.top
+    # Another package of the same top-level name hides the whole dotted name, whether or not it has the rest.
+    differs = first is not None and (known is None or first.path != known.path)
+    other = first if differs else chosen.all.first
     if other is not None and other.path != hit.path:
         by = f"{other.entry.place.value} comes first ({other.entry.reason}): /{other.path}"
         raise _shadowed(name, package, hit, by, other.path)

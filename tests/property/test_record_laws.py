@@ -92,7 +92,7 @@ def model(
     return out
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(records(), st.data())
 def test_an_edit_is_the_models_edit_and_moves_no_other_byte(
     record: tuple[list[list[str]], bytes], data: st.DataObject

@@ -57,6 +57,25 @@ def test_a_copy_under_workdir(name: str) -> None:
     assert "/srv/app/vllm" in str(error.found)
 
 
+@pytest.mark.parametrize("name", ["srv/vllm.py", "srv/vllm/__init__.py", "srv/vllm/models/__init__.py"])
+def test_a_copy_of_the_top_level_name_hides_a_dotted_one(name: str) -> None:
+    class Models:
+        python = "vllm.models"
+        path = None
+        purelib = False
+
+    files = {f"{SITE}/vllm/models/__init__.py": b"", name: b""}
+    view, contents = python_tree(base(), files)
+    config = RootConfig((), "/srv")
+    if name.endswith("models/__init__.py"):
+        # A folder without __init__ hides nothing.
+        assert find_root(Models(), view, contents, config, name="m").folder == f"{SITE}/vllm/models"
+        return
+    with pytest.raises(RefusedError) as caught:
+        find_root(Models(), view, contents, config, name="m")
+    assert caught.value.code == "overlay.root-shadowed"
+
+
 def test_a_checkout_under_workdir_is_no_package_and_no_shadow() -> None:
     root = find(base(), {"srv/app/vllm/vllm/__init__.py": b""}, config=RootConfig((), "/srv/app"))
     assert ("srv/app/vllm/__init__.py", ShadowState.ABSENT) in [(item.path, item.state) for item in root.shadows]

@@ -202,6 +202,8 @@ def test_a_package_later_on_the_path_beats_an_earlier_folder_without_init() -> N
 
 def test_a_single_file_module_is_refused() -> None:
     assert code(Spec("six"), system(), {f"{DIST}/six.py": b""}) == "overlay.root-is-a-file"
+    assert code(Spec("six"), system(), {f"{DIST}/six.py": b"", f"{DIST}/six/x.txt": b""}) == "overlay.root-is-a-file"
+    assert code(Spec("six.moves"), system(), {f"{DIST}/six.py": b""}) == "overlay.root-not-found"
 
 
 def test_an_unknown_package_names_the_editable_ones() -> None:
