@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from imagebuild.layer.entry import Absent, Found, Kind, Unknown, View
-from imagebuild.overlay.contents import join, real_path
+from imagebuild.overlay.contents import is_below, join, real_path
 from imagebuild.overlay.findings import Finding, Severity
 from imagebuild.overlay.module_search import is_extension
 
@@ -97,7 +97,7 @@ def find_bytecode(
     """The compiled forms of the source at `path` (resolved) that is replaced, added or (`deleted`) removed.
 
     An added source counts too: bytecode that an older copy left behind is as stale.  `environment` is the config's: PYTHONPYCACHEPREFIX moves
-    the caches.  `gone` are paths that the overlay deletes anyway; they are no finding.  Paths that do not end in `.py` have no compiled form.
+    the caches.  `gone` are files and folders that the overlay deletes anyway; they are no finding.  Paths that do not end in `.py` have no compiled form.
     """
     folder, _, name = path.rpartition("/")
     if not name.endswith(".py"):
@@ -147,7 +147,7 @@ def _neighbours(
     out = []
     for child in children:
         where = join(folder, child)
-        if where in gone:
+        if is_below(where, gone):
             continue
         if is_extension(child, stem):
             message = f"Python loads this compiled module and never reads {stem}.py beside it: delete it in the overlay"
@@ -155,7 +155,7 @@ def _neighbours(
         elif child == stem and stem != "__init__":
             inside, _ = view.children(where)
             init = join(where, "__init__.py")
-            if "__init__.py" in inside and init not in gone:
+            if "__init__.py" in inside and not is_below(init, gone):
                 message = f"Python imports this package and never reads {stem}.py beside it"
                 out.append(Finding("overlay.package-wins", Severity.BLOCKING, where, message))
     return tuple(out)
@@ -180,7 +180,7 @@ def find_jit_caches(
     out = []
     for path, found in view.walk(package):
         parts = path[len(inside) :].split("/")
-        if found.entry.kind is Kind.DIRECTORY or path in gone or path in changed or len(parts) < 2:
+        if found.entry.kind is Kind.DIRECTORY or is_below(path, gone) or path in changed or len(parts) < 2:
             continue
         if _JIT_FOLDERS & set(parts[:-1]) and _JIT_MODULE.match(parts[-1]):
             message = "built beforehand, perhaps from a changed source: delete it in the overlay if it was"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from imagebuild.errors import RefusedError
@@ -60,6 +61,15 @@ def wanted_name(path: str, size: int) -> bool:
 def join(folder: str, name: str) -> str:
     """`folder/name`, where the folder may be the root ("")."""
     return f"{folder}/{name}" if folder else name
+
+
+def is_below(path: str, paths: Collection[str]) -> bool:
+    """Whether `path` or a folder above it is among `paths`."""
+    while path:
+        if path in paths:
+            return True
+        path = path.rpartition("/")[0]
+    return False
 
 
 def real_path(view: View, path: str) -> str | None:

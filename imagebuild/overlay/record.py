@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Data
+from imagebuild.overlay.contents import is_below
 from imagebuild.overlay.distributions import Distribution, Distributions
 from imagebuild.overlay.findings import Finding, Severity
 from imagebuild.overlay.record_rows import RecordRow, format_path, image_path, record_rows, replace_fields, row_path
@@ -50,19 +51,6 @@ def hash_field(data: Data, algorithm: str = "sha256") -> str:
     return f"{algorithm}={base64.urlsafe_b64encode(raw).rstrip(b'=').decode('ascii')}"
 
 
-def _below(path: str, folders: Collection[str]) -> bool:
-    """Whether `path` or a folder above it is among `folders`."""
-    if path in folders:
-        return True
-    at = path.rfind("/")
-    while at > 0:
-        path = path[:at]
-        if path in folders:
-            return True
-        at = path.rfind("/")
-    return False
-
-
 def _refreshed(row: RecordRow, data: Data | None) -> bytes:
     """A row of a file with new bytes.  What the row does not claim (no hash, no size) it does not claim afterwards."""
     algorithm = row.hash.partition("=")[0]
@@ -96,7 +84,7 @@ def edit_record(data: bytes, edits: RecordEdits, site: str, paths: Mapping[str, 
     listed: set[str] = set()
     for row in record_rows(data):
         path = known.get(row.path) or (image_path(site, row.path) if row.path else "")
-        if path and _below(path, edits.removed) and path not in edits.written and path not in edits.added:
+        if path and is_below(path, edits.removed) and path not in edits.written and path not in edits.added:
             continue
         raw = row.raw
         if path in edits.written:
@@ -198,7 +186,7 @@ def record_edits(
     if gone:
         for item in distributions.items:
             for path in item.rows:
-                if _below(path, gone):
+                if is_below(path, gone):
                     of(item)[1].add(path)
     for path, data in added.items():
         if distributions.owners(path):

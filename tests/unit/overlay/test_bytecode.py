@@ -192,6 +192,7 @@ def test_prebuilt_modules_of_a_changed_package() -> None:
     assert {item.severity for item in found} == {Severity.WARNING}
     kept = find_jit_caches(view, "site/aiter", ["site/aiter/ops/moe.py"], gone={"site/aiter/jit/module_a.so"})
     assert [item.path for item in kept] == ["site/aiter/jit/build/x/module_b.so"]
+    assert find_jit_caches(view, "site/aiter", ["site/aiter/ops/moe.py"], gone={"site/aiter/jit"}) == ()
     assert find_jit_caches(view, "site/aiter", ["site/vllm/envs.py", "site/aiter/README.md"]) == ()
 
 
