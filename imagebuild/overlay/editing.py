@@ -97,6 +97,8 @@ def files_to_edit(
         else:
             result = _file(tree, path)
             now = None if result is None else result.data
+        if data is None and now is None:
+            notes.append(f"{path}: neither the base nor the overlay has it; it will be a new file")
         guard = guards.get(path)
         if guard is not None and (None if found is None else found.digest) not in guard.preimage:
             notes.append(f"{path}: not the file that the guard names; compare with {BEFORE}/{path}")

@@ -115,8 +115,17 @@ def place(
         )
     data = before.data
     located = place_file(data, file)
-    if check_ids and file.old_id and not is_null_id(file.old_id) and not git_id_agrees(file.old_id, data):
+    known = check_ids and file.old_id is not None and not is_null_id(file.old_id)
+    if known and file.old_id is not None and not git_id_agrees(file.old_id, data):
         return _other_file(diff_path, file, data, located.reports)
+    loose = next((number for number, hunk in enumerate(file.hunks, 1) if not hunk.old_count and data), None)
+    if loose is not None and not known:
+        error = RefusedError(
+            "overlay.patch-no-context",
+            f"{path}: hunk {loose} only adds lines, with no context to tell where, and no blob id says which file is meant",
+            hint="make the diff with context (`diff -U3`), or with git",
+        )
+        return FileReport(diff_path, path, FileState.MISMATCH, located.reports, error)
     if located.hunks is None:
         applied = already_applied(data, file.hunks) or all(r.state is HunkState.APPLIED for r in located.reports)
         state = FileState.APPLIED if applied else FileState.MISMATCH

@@ -77,7 +77,7 @@ def import_diff(
 
     `bases` holds the base of each platform; the first decides where hunks stand, the others must take the same patch
     exactly.  `roots` are the target's root names, `folders` those of them that are no Python package.  `include` and
-    `exclude` are globs over the diff's own paths and over ROOT/relative.  `check_ids` compares the blob ids of `index`
+    `exclude` are globs over the paths as the diff names them.  `check_ids` compares the blob ids of `index`
     lines with the base's file before and the result after.
 
     Modified files become one patch each (at their true positions), new ones are stored whole, deleted ones become

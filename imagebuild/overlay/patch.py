@@ -174,13 +174,6 @@ class FilePatch:
         """A rename or a copy."""
         return self.old_path is not None and self.new_path is not None and self.old_path != self.new_path
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Lines added and lines removed."""
-        added = sum(1 for hunk in self.hunks for text in hunk.lines if text[:1] == b"+")
-        removed = sum(1 for hunk in self.hunks for text in hunk.lines if text[:1] == b"-")
-        return added, removed
-
 
 @dataclass(frozen=True, slots=True)
 class Patch:

@@ -95,7 +95,8 @@ def test_a_refresh_without_a_change_writes_nothing(bench: Bench) -> None:
 
 
 def test_files_that_no_change_touches_go_into_one_new_patch(bench: Bench) -> None:
-    bench.edit("vllm/other.py", "vllm/tool", "vllm/deep/fresh.py")
+    notes = bench.edit("vllm/other.py", "vllm/tool", "vllm/deep/fresh.py")
+    assert notes == ("vllm/deep/fresh.py: neither the base nor the overlay has it; it will be a new file",)
     (bench.work / "vllm/other.py").write_bytes(b"other = 2\n")
     (bench.work / "vllm/tool").write_bytes(b"#!/bin/bash\n")
     (bench.work / "vllm/deep/fresh.py").write_bytes(b"fresh = 1\n")

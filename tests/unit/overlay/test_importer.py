@@ -249,3 +249,14 @@ def test_prose_above_a_diff_is_left_out_and_said() -> None:
 def test_unsafe_paths_are_refused_before_anything_is_read() -> None:
     diff = ENVS.replace(b"vllm/envs.py", b"vllm/../vllm/envs.py")
     assert fault(diff, {**FILES, "vllm/../vllm/envs.py": OLD}).code == "overlay.bad-path"
+
+
+def test_lines_added_without_context_need_a_blob_id() -> None:
+    bare = b"--- a/vllm/envs.py\n+++ b/vllm/envs.py\n@@ -9,0 +10 @@\n+added\n"
+    assert fault(bare).code == "overlay.patch-no-context"
+    new = OLD.replace(b"line 9\n", b"line 9\nadded\n")
+    made = run(with_ids(b"diff --git a/vllm/envs.py b/vllm/envs.py\n" + bare, OLD, new))
+    assert made.guards["vllm/envs.py"]
+    assert fault(with_ids(b"diff --git a/vllm/envs.py b/vllm/envs.py\n" + bare, OLD, new), check_ids=False).code == (
+        "overlay.patch-no-context"
+    )

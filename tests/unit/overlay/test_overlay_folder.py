@@ -88,6 +88,7 @@ def test_a_tree_is_compared_with_the_base(tmp_path: Path) -> None:
         "vllm/new.py": b"new\n",
         "vllm/data.bin": b"\0new",
         "vllm/__pycache__/envs.cpython-312.pyc": b"x",
+        "vllm/legacy.pyc": b"x",
         ".git/config": b"x",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

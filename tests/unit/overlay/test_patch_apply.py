@@ -13,7 +13,7 @@ from imagebuild.overlay.patch_apply import (
     locate_hunks,
     split_lines,
 )
-from imagebuild.overlay.patch_make import make_diff, make_hunks
+from imagebuild.overlay.patch_make import make_diff, make_hunks, show_diff
 from imagebuild.overlay.patch_parse import parse_patch
 
 BASE = b"".join(b"line %d\n" % number for number in range(1, 41))
@@ -63,6 +63,15 @@ def test_a_place_that_is_not_the_only_one_is_refused() -> None:
     assert found.hunks is None
     assert found.reports[0].state is HunkState.AMBIGUOUS
     assert found.reports[0].places == (2, 10)
+
+
+def test_a_hunk_that_stands_where_it_says_is_taken_although_it_would_fit_elsewhere_too() -> None:
+    block = b"a\nb\nc\nd\ne\nf\ng\n"
+    twice = block + b"between\n" + block
+    hunks = make_hunks(twice, block + b"between\n" + block.replace(b"d\n", b"D\n"))
+    found = locate_hunks(split_lines(twice), hunks)
+    assert found.hunks == hunks
+    assert not found.moved
 
 
 def test_the_order_of_the_hunks_decides_where_it_can() -> None:
@@ -180,3 +189,23 @@ def test_the_text_of_a_made_diff_is_fixed() -> None:
         b"diff --git a/vllm/x.py b/vllm/x.py\n--- a/vllm/x.py\n+++ b/vllm/x.py\n@@ -3,8 +3,9 @@\n \n \n def b():\n"
         b"-    return 2\n+    return 4\n \n \n+@cached\n def c():\n     return 3\n"
     )
+
+
+def test_a_diff_for_a_message_is_text_bounded_and_harmless() -> None:
+    shown = show_diff("vllm/x.py", b"a\n" * 200, b"\x1b[2Jb\n" * 200, lines=10)
+    assert shown is not None
+    assert len(shown.split("\n")) == 11
+    assert shown.endswith("more lines)")
+    assert "\x1b" not in shown
+    long = show_diff("vllm/x.py", b"a\n", b"b" * 10_000)
+    assert long is not None
+    assert len(long) < 1000
+    for one, other in (
+        (None, b"a"),
+        (b"a", None),
+        (b"a", b"a"),
+        (b"\0", b"a"),
+        (b"\xff", b"a"),
+        (b"a", b"x" * (5 << 20)),
+    ):
+        assert show_diff("vllm/x.py", one, other) is None
