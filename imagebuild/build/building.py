@@ -181,7 +181,9 @@ def narrowed(image: Image, result: Result) -> Image:
 
 
 def pinned_text(reference: Reference, digest: Digest) -> str:
-    """The reference by which the stored image is found for ever."""
+    """The reference by which the stored image is found for ever; a docker-archive has only its name."""
+    if isinstance(reference, PathReference) and reference.transport == "docker-archive":
+        return str(reference)
     if isinstance(reference, TagReference):
         return str(DigestReference(reference.repository, digest, reference.tag))
     if isinstance(reference, PathReference):

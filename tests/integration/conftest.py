@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from real_registry import RealRegistry
 from sid_programs import SidPrograms, sid_root
 
 
@@ -12,3 +14,12 @@ from sid_programs import SidPrograms, sid_root
 def sid(tmp_path: Path) -> SidPrograms:
     """Programs of Debian unstable, with the test's temporary folder as `/mnt`."""
     return SidPrograms(sid_root(), tmp_path)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[RealRegistry]:
+    """A real registry of the test's own, empty."""
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    with RealRegistry(folder) as running:
+        yield running
