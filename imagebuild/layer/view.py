@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Absent, Entry, Found, Kind, LayerFacts, Lookup, Unknown
 from imagebuild.layer.layer_index import LayerIndex
-from imagebuild.layer.names import bytes_of
+from imagebuild.layer.names import bytes_of, parents
 from imagebuild.layer.table import hard_links
 
 LINK_LIMIT = 40
@@ -323,10 +323,14 @@ class MergedView:
         """The notes of every read layer, and what only several layers together show.  Sorted, each once.
 
         `base.unportable` stands for what docker, podman (overlay and vfs) and umoci were seen to unpack differently, or
-        not at all: a hard link whose target is only in a lower layer (or nowhere), or has another mode or owner than
-        the link's own header (docker and podman apply it to the file, umoci does not); a folder that a layer only implies
-        over a lower path of another type, or over a lower folder that is not 0755 and root's (overlay drivers make a new
-        one); a folder that replaces something else and comes after what is in it; a folder that nothing but whiteouts ask for; an opaque root (overlay drivers ignore it).
+        not at all:
+        * a hard link whose target is only in a lower layer (or nowhere), or has another mode or owner than the link's own
+          header (docker and podman apply the header to the file, umoci does not);
+        * a folder that a layer only implies over a lower path of another type, over a lower folder that is not 0755 and
+          root's (overlay drivers make a new one), or in an opaque folder (some delete it when the marker comes later);
+        * a folder that replaces something else and comes after what is in it;
+        * a folder that nothing but whiteouts ask for;
+        * an opaque root (overlay drivers ignore it).
         """
         out: set[tuple[str, str]] = set()
         for layer, index in self._read.items():
@@ -357,6 +361,8 @@ def _differs(lower: _Node, index: LayerIndex, folder: str) -> bool:
     over_other = lower.entry is not None and lower.entry.kind is not Kind.DIRECTORY
     if folder in index.entries:
         return over_other and index.comes_before(folder)
+    if any(above in index.opaques for above in parents(folder)):
+        return True
     if lower.entry is not None:
         plain = _attributes(lower.entry) == (0o755, 0, 0) and not lower.entry.xattrs
         return over_other or not plain
