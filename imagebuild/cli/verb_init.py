@@ -5,7 +5,7 @@ tag is looked up once, and its digest written down.
 
 Examples:
   imagebuild init my-images
-  imagebuild init --base docker.io/vllm/vllm-openai:v0.33.0 --sku b300
+  imagebuild init --base docker.io/vllm/vllm-openai:v0.33.0 --sku b300 --root vllm
   imagebuild init --base oci:build/bases/demo@sha256:… --name try-out
 """
 
@@ -32,6 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base", metavar="REF", help="the base of a new target; a tag is resolved and pinned")
     parser.add_argument("--sku", metavar="SKU", help="the accelerator that the target is for, b300 for example")
     parser.add_argument("--name", metavar="NAME", help="the target's name (default: made from SKU and base)")
+    parser.add_argument(
+        "--root",
+        metavar="IMPORT_NAME",
+        action="append",
+        default=[],
+        help="a package that overlays will change; may be repeated",
+    )
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
@@ -39,8 +46,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.target.scaffold import scaffold_target, scaffold_workspace, target_name
     from imagebuild.target.workspace import Folders, Workspace
 
-    if arguments.base is None and (arguments.sku or arguments.name):
-        raise InputError("cli.usage", "--sku and --name describe a target: name its --base")
+    if arguments.base is None and (arguments.sku or arguments.name or arguments.root):
+        raise InputError("cli.usage", "--sku, --name and --root describe a target: name its --base")
     folder = Path(arguments.folder or arguments.workspace or ".").absolute()
     try:
         workspace = Workspace.find(folder) if arguments.folder is None else Workspace.find(folder, folder)
@@ -54,7 +61,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     if arguments.base is not None:
         base, platforms = _pinned(arguments.base, arguments.sku, root, session)
         name = arguments.name or target_name(base, arguments.sku)
-        planned += scaffold_target(name, base, platforms, arguments.sku, (), folders)
+        planned += scaffold_target(name, base, platforms, arguments.sku, (), folders, arguments.root)
     written = _write(root, planned)
     if not written:
         session.output.note("everything is there already; nothing was written")

@@ -57,8 +57,9 @@ def scaffold_target(
     sku: str | None = None,
     overlays: Sequence[str] = (),
     folders: Folders | None = None,
+    roots: Sequence[str] = (),
 ) -> tuple[NewFile, ...]:
-    """A target for a pinned base.  Raises InputError `overlay.bad-name` or `target.sku-platform`."""
+    """A target for a pinned base; `roots` are import names of packages that overlays will change.  Raises InputError `overlay.bad-name` or `target.sku-platform`."""
     validate_name(name, "a target")
     if sku is not None:
         known = SKUS.get(sku)
@@ -77,7 +78,7 @@ def scaffold_target(
         f"platforms: [{', '.join(str(platform) for platform in platforms)}]",
         *([f"sku: {sku}"] if sku else []),
         f"overlays: [{', '.join(quoted(one) for one in overlays)}]  # a series, applied in this order",
-        "roots: {}  # for example {vllm: {python: vllm}}: what the first part of an overlay's path means",
+        _roots_line(roots),
         "# publish:",
         "#   repository: docker.io/example/engine",
         f'#   tag: "{tag}-{{content.short}}"',
@@ -86,6 +87,12 @@ def scaffold_target(
     ]
     where = folders or Folders()
     return (NewFile(f"{where.manifests}/{name}/target.yaml", "\n".join(lines).encode()),)
+
+
+def _roots_line(roots: Sequence[str]) -> str:
+    words = ", ".join(f"{quoted(name.replace('.', '_'))}: {{python: {quoted(name)}}}" for name in roots)
+    example = "" if roots else ", for example {vllm: {python: vllm}}"
+    return f"roots: {{{words}}}  # what the first part of an overlay's path means{example}"
 
 
 def _tagged(base: Base) -> bool:

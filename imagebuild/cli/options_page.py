@@ -1,0 +1,61 @@
+"""The page that lists every option's environment variable, made from the parsers themselves.
+
+`python -m imagebuild.cli.options_page` prints it; a test keeps docs/reference/environment.md equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+
+from imagebuild.cli.options import Parser, actions_of, add_common, variable_of
+from imagebuild.cli.verbs import VERBS
+
+_HEAD = """# Environment variables
+
+Every option has a variable. An option on the command line wins over its variable. Flags take `1`, `true`, `yes`, `on`
+and `0`, `false`, `no`, `off`; options that may be repeated take words separated by spaces.
+
+Besides these: `SOURCE_DATE_EPOCH` (seconds; read by `lock` only, becomes the image's time), `XDG_CACHE_HOME`,
+`DOCKER_CONFIG`, `REGISTRY_AUTH_FILE`, `HTTPS_PROXY`, `NO_PROXY`, `CI` (no live bars), `NO_COLOR`, `GITHUB_ACTIONS`
+(annotations).
+
+| variable | option | verbs |
+| --- | --- | --- |
+"""
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """Each verb's parser (each action's, for verbs that have actions), without the common options."""
+    out: dict[str, argparse.ArgumentParser] = {}
+    for verb in VERBS:
+        parser = Parser(prog=f"imagebuild {verb.name}")
+        import_module(verb.module).configure(parser)
+        subs = getattr(parser, "subparsers_of_verb", None)
+        if subs is None:
+            out[verb.name] = parser
+        else:
+            out.update({sub.prog.removeprefix("imagebuild "): sub for sub in subs})
+    return out
+
+
+def environment_page() -> str:
+    """The page's Markdown."""
+    common = Parser(prog="imagebuild")
+    add_common(common)
+    rows = {variable_of(action): (_names(action), "all") for action in actions_of(common)}
+    users: dict[str, tuple[str, list[str]]] = {}
+    for name, parser in parsers().items():
+        for action in actions_of(parser):
+            users.setdefault(variable_of(action), (_names(action), []))[1].append(name)
+    rows.update({variable: (names, ", ".join(verbs)) for variable, (names, verbs) in users.items()})
+    return _HEAD + "".join(f"| `{name}` | `{rows[name][0]}` | {rows[name][1]} |\n" for name in sorted(rows))
+
+
+def _names(action: argparse.Action) -> str:
+    return next(name for name in action.option_strings if name.startswith("--"))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(environment_page())
