@@ -22,7 +22,7 @@ from imagebuild.oci.documents import ImageConfig, Manifest, layer_compression
 from imagebuild.oci.json_text import dump
 from imagebuild.oci.layout import base_blob
 from imagebuild.oci.plain_tar import TarWriter
-from imagebuild.oci.reference import HUB, PathReference, TagReference, parse_registry_reference
+from imagebuild.oci.reference import HUB, PathReference, parse_registry_reference
 from imagebuild.oci.source import Image, StoreResult
 from imagebuild.oci.tree import check_layer_count
 
@@ -95,10 +95,7 @@ def _tags(name: str | None) -> list[str]:
     """The name as docker shows it: Docker Hub's host and `library/` left out, the tag always there."""
     if name is None:
         return []
-    reference = parse_registry_reference(name)
-    if not isinstance(reference, TagReference):
-        raise InputError("oci.bad-reference", f"a docker-archive's name is REPO:TAG, not {name!r}")
-    text = str(reference)
+    text = str(parse_registry_reference(name))
     return [text.removeprefix(f"{HUB}/library/").removeprefix(f"{HUB}/")]
 
 

@@ -39,6 +39,7 @@ def test_gzip_layers_go_in_as_stored(tmp_path: Path, family: mt.Family) -> None:
     assert listed["Config"] == f"{config}.json"
     assert Digest.of(files[listed["Config"]]).hex == config
     assert listed["RepoTags"] == ["repo:v1"]
+    assert listed["Layers"] == [f"{layer.descriptor.digest.hex}.tar.gz" for layer in made.layers]
     assert [files[name] for name in listed["Layers"]] == [layer.blob for layer in made.layers]
     assert set(files) == {"manifest.json", listed["Config"], *listed["Layers"]}
 
@@ -94,7 +95,16 @@ def test_equal_layers_are_one_file(tmp_path: Path) -> None:
     layer = LayerSpec((File("a"),))
     files = store(tmp_path, make_image(ImageSpec((layer, layer))))
     assert len(json.loads(files["manifest.json"])[0]["Layers"]) == 2
-    assert len(files) == 3
+    with tarfile.open(tmp_path / "a") as archive:
+        assert len(archive.getnames()) == len(files) == 3
+
+
+def test_a_gzip_layer_of_many_parts_is_unpacked(tmp_path: Path) -> None:
+    noise = bytes(n * n * 2654435761 >> 11 & 255 for n in range(400_000))
+    made = make_image(ImageSpec((LayerSpec((File("a", noise),)), LayerSpec((File("b"),), compression="none"))))
+    assert len(made.layers[0].blob) > 200_000
+    files = store(tmp_path, made)
+    assert files[f"{made.layers[0].diff_id.hex}.tar"] == made.layers[0].tar
 
 
 def test_bytes_depend_on_the_image_alone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from imagebuild.content.digest import Digest
 from imagebuild.content.reader import read_verified
 from imagebuild.errors import InputError, RefusedError, UnavailableError
+from imagebuild.oci.archive_files import ArchiveFiles
 from imagebuild.oci.layout import LayoutSource
 from imagebuild.oci.oci_archive import OciArchiveSink, OciArchiveSource
 from imagebuild.oci.platform import Platform
@@ -21,10 +23,12 @@ from imagebuild.testing.images import (
     IndexSpec,
     LayerSpec,
     MadeImage,
+    layout_files,
     make_archive,
     make_artifact,
     make_image,
     make_index,
+    make_tar,
     write_layout,
 )
 from imagebuild.testing.memory import MemorySource, as_image
@@ -118,6 +122,44 @@ def test_an_equal_image_is_left_alone_and_another_replaced(tmp_path: Path) -> No
         sink.store(as_image(ONE), "w")
     assert (caught.value.code, caught.value.found) == ("oci.archive-taken", "v")
     assert sink.store(as_image(other), "w", force=True).digest == other.digest
+
+
+def test_an_unnamed_image_is_not_lost_to_a_named_one(tmp_path: Path) -> None:
+    OciArchiveSink(tmp_path / "a").store(as_image(ONE, base=MemorySource(BASE_IMAGE)))
+    with pytest.raises(RefusedError) as caught:
+        OciArchiveSink(tmp_path / "a").store(as_image(ONE), "v")
+    assert (caught.value.found, caught.value.expected) == ("an unnamed image", "v")
+
+
+def test_an_archive_that_lacks_blobs_is_made_whole(tmp_path: Path) -> None:
+    sparse = make_tar([File(name, data) for name, data in layout_files({"v": ONE}, sparse=True).items()])
+    (tmp_path / "a").write_bytes(sparse)
+    result = OciArchiveSink(tmp_path / "a").store(as_image(ONE, base=MemorySource(BASE_IMAGE)), "v")
+    assert result.previous is None
+    assert result.uploaded_bytes > ONE.layers[0].descriptor.size
+    assert all(OciArchiveSource(tmp_path / "a").has_blob(layer.descriptor) for layer in ONE.layers)
+
+
+def test_what_is_listed_twice_is_written_once(tmp_path: Path) -> None:
+    image = as_image(ONE, base=MemorySource(BASE_IMAGE))
+    twice = replace(
+        image,
+        configs=image.configs * 2,
+        own=image.own * 2,
+        base_layers=(*image.base_layers * 2, image.own[0].descriptor),
+    )
+    for name, given in (("once", image), ("twice", twice)):
+        OciArchiveSink(tmp_path / name).store(given)
+    assert (tmp_path / "once").read_bytes() == (tmp_path / "twice").read_bytes()
+
+
+def test_a_gzip_archive_is_inflated_once_for_all_its_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+    real = ArchiveFiles._start
+    monkeypatch.setattr(ArchiveFiles, "_start", lambda self: (starts.append(1), real(self))[1])
+    (tmp_path / "a").write_bytes(make_archive(TWO, compressed=True))
+    read_image_tree(OciArchiveSource(tmp_path / "a"), TWO.images[0].digest)
+    assert len(starts) == 1
 
 
 def test_a_file_that_is_no_archive_is_not_replaced(tmp_path: Path) -> None:

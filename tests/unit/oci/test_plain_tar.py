@@ -112,6 +112,15 @@ def test_long_names_that_lead_out_are_refused_too(tar_format: int) -> None:
     assert "leads out" in refused(make_tar([File("../" * 60 + "x")], tar_format))
 
 
+def test_only_so_much_is_kept_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("imagebuild.oci.plain_tar._KEPT", 10)
+    monkeypatch.setattr("imagebuild.oci.plain_tar._KEPT_TOGETHER", 15)
+    tar = make_tar([File("a", b"1" * 8), File("b", b"2" * 11), File("c", b"3" * 8), File("d", b"4" * 7)])
+    kept: dict[str, bytes] = {}
+    index_members(Forward(Pipe(tar), False), len(tar), "t", kept)  # type: ignore[arg-type]
+    assert sorted(kept) == ["a", "d"]
+
+
 def test_a_name_with_a_nul_is_refused() -> None:
     assert "leads out" in refused(make_tar([File("x", pax={"path": "index.json\0x"})]))
 
