@@ -181,3 +181,13 @@ def test_stored_blocks_byte_by_byte() -> None:
         + (65536).to_bytes(4, "little")
     )
     assert b"".join(stored_gzip(io.BytesIO(data))) == wanted
+
+
+def test_a_change_is_seen_by_content_where_size_and_time_stay(tmp_path: Path) -> None:
+    old, new = (
+        pack_layer((new_file("m.py", data),), family=mt.OCI, compressor=STORED, workdir=tmp_path)
+        for data in (b"x = 1\n", b"x = 2\n")
+    )
+    assert old.descriptor.size == new.descriptor.size
+    assert old.descriptor.digest != new.descriptor.digest
+    assert b"x = 2" in new.path.read_bytes()
