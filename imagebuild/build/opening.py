@@ -30,32 +30,37 @@ class RegistryAccess:
 
 @dataclass(slots=True)
 class Opener:
-    """Opens references; relative paths are below `folder`.  Mutable: the client is made when first needed.  One registry client serves a whole run, so that tokens,
-    connections and statistics are shared."""
+    """Opens references; relative paths are below `folder`.  One registry client, made when first needed, serves a whole
+    run (this opener and those that `at` gives), so that tokens, connections, statistics and what is known are shared."""
 
     folder: Path
     access: RegistryAccess = field(default_factory=RegistryAccess)
-    _options: Any = None
+    _options: list[Any] = field(default_factory=list)
+
+    def at(self, folder: Path) -> Opener:
+        """The same, for relative paths below another folder."""
+        return Opener(folder, self.access, self._options)
 
     def registry_options(self) -> Any:
-        if self._options is None:
+        if not self._options:
             from imagebuild.registry.settings import RegistryOptions
 
-            self._options = RegistryOptions(
+            made = RegistryOptions(
                 plain_http=self.access.plain_http,
                 insecure=self.access.insecure,
                 ca_bundle=None if self.access.ca_bundle is None else Path(self.access.ca_bundle),
                 allow_base_transfer=self.access.allow_base_transfer,
             )
-        return self._options
+            self._options.append(made)
+        return self._options[0]
 
     def traffic(self) -> dict[str, int]:
-        """Requests and bytes on the wire so far: `requests`, `downloaded_bytes`, `uploaded_bytes`."""
-        if self._options is None:
+        """Requests and bytes on the wire of the run so far: `requests`, `downloaded_bytes`, `uploaded_bytes`."""
+        if not self._options:
             return {"requests": 0, "downloaded_bytes": 0, "uploaded_bytes": 0}
         from imagebuild.registry.open import open_client
 
-        moved = open_client(self._options).statistics.snapshot()
+        moved = open_client(self._options[0]).statistics.snapshot()
         return {
             "requests": moved.requests,
             "downloaded_bytes": moved.downloaded_bytes,

@@ -99,6 +99,7 @@ class ImageVerifier:
         self._provenance = provenance
         self._read = read
         self.recompressed = False
+        self._known: dict[Digest, LayerFacts] = {}
 
     def verify(self, reference: str, source: ImageSource, tree: ImageTree) -> Verification:
         """Never raises for an image that is wrong; raises UnavailableError only where nothing at all could be read."""
@@ -226,7 +227,8 @@ class ImageVerifier:
     ) -> list[Check]:
         what = f"the {role} layer ({name})"
         try:
-            facts = self._read(source, descriptor)
+            facts = self._known.get(descriptor.digest) or self._read(source, descriptor)
+            self._known[descriptor.digest] = facts
         except UnavailableError as error:
             return [Check("verify.layer", None, f"{what} could not be read: {error.message}")]
         except ImagebuildError as error:

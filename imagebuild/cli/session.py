@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -40,8 +41,12 @@ class Session:
 
     def opener(self, folder: Path | None = None) -> Opener:
         """Opens references whose relative paths are below `folder` (default: the current one)."""
+        return self._opener.at(folder if folder is not None else Path.cwd())
+
+    @cached_property
+    def _opener(self) -> Opener:
         return Opener(
-            folder if folder is not None else Path.cwd(),
+            Path.cwd(),
             RegistryAccess(
                 frozenset(self.arguments.plain_http),
                 frozenset(self.arguments.insecure),
@@ -49,6 +54,10 @@ class Session:
                 bool(getattr(self.arguments, "allow_base_transfer", False)),
             ),
         )
+
+    def traffic_since(self, before: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Requests and bytes on the wire since `before` (an earlier answer; None: since the run began)."""
+        return {key: value - (before or {}).get(key, 0) for key, value in self._opener.traffic().items()}
 
     def __enter__(self) -> Session:
         return self

@@ -110,6 +110,7 @@ def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[in
     from imagebuild.build.building import run_build
     from imagebuild.cli.targets import contents_of, current_lock, facts_of, load_target_and_series
 
+    before = session.traffic_since()
     loaded = load_target_and_series(session, name)
     lock = current_lock(session, loaded)
     outputs = _outputs(name, arguments, session, loaded, lock)
@@ -127,7 +128,7 @@ def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[in
         force=arguments.force,
     )
     last = outcome.stored[-1]
-    traffic = opener.traffic()
+    traffic = session.traffic_since(before)
     document = {
         "kind": "build-result",
         "schemaVersion": 1,

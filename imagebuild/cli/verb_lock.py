@@ -66,6 +66,7 @@ def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[
     from imagebuild.cli.targets import contents_of, facts_of, load_target_and_series
     from imagebuild.target.lock import store_lock
 
+    before = session.traffic_since()
     loaded = load_target_and_series(session, name)
     target = loaded.target
     contents = contents_of(session, name)
@@ -108,7 +109,7 @@ def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[
         "not_proven": not_proven,
         "findings": [finding.document() for finding in locked.findings],
         "guards_written": written,
-        "transfer": opener.traffic(),
+        "transfer": session.traffic_since(before),
     }
     return 0, document, str(path)
 

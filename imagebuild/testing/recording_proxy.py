@@ -36,8 +36,9 @@ class RecordingProxy:
     def __init__(self, upstream: str, delay: float = 0.0) -> None:
         self.upstream = upstream
         self.delay = delay
-        self.passed: list[Passed] = []
-        self._lock = threading.Lock()
+        self._passed: list[Passed] = []
+        self._active = 0
+        self._lock = threading.Condition()
         self._server = _Server(self)
         self.host = f"127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -51,13 +52,29 @@ class RecordingProxy:
         self._server.server_close()
         self._thread.join()
 
-    def record(self, entry: Passed) -> None:
+    @property
+    def passed(self) -> list[Passed]:
+        """What has gone by: waits for the requests that are being passed on, since a client has its answer before they end."""
         with self._lock:
-            self.passed.append(entry)
+            self._lock.wait_for(lambda: self._active == 0)
+            return list(self._passed)
+
+    def begin(self) -> None:
+        with self._lock:
+            self._active += 1
+
+    def end(self, entry: Passed | None) -> None:
+        """The end of what `begin` began; None where the request was not answered."""
+        with self._lock:
+            self._active -= 1
+            if entry is not None:
+                self._passed.append(entry)
+            self._lock.notify_all()
 
     def clear(self) -> None:
         with self._lock:
-            self.passed.clear()
+            self._lock.wait_for(lambda: self._active == 0)
+            self._passed.clear()
 
     @property
     def downloaded_bytes(self) -> int:
@@ -104,6 +121,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         proxy = self.server.proxy
+        proxy.begin()
+        entry = None
+        try:
+            entry = self._answered(proxy)
+        finally:
+            proxy.end(entry)
+
+    def _answered(self, proxy: RecordingProxy) -> Passed:
         if proxy.delay:
             clock.sleep(proxy.delay)
         if self._onward is None:
@@ -128,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.will_close:
             onward.close()
             self._onward = None
-        proxy.record(Passed(self.command, self.path, answer.status, length - left, received))
+        return Passed(self.command, self.path, answer.status, length - left, received)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _pass_on
 
