@@ -8,7 +8,7 @@ from pathlib import Path
 
 from imagebuild.errors import InputError, RefusedError
 from imagebuild.oci.reference import HUB, Repository
-from imagebuild.registry.proxies import Proxies, Proxy, is_loopback
+from imagebuild.registry.proxies import Proxies, Proxy, is_loopback, split_host
 from imagebuild.registry.registries_conf import RegistryEntry, load_registries, registries_files
 from imagebuild.registry.statistics import Statistics
 from imagebuild.registry.surroundings import Surroundings
@@ -77,8 +77,8 @@ class RegistrySettings:
         self._proxies = Proxies.load(options.surroundings.variable)
         self._insecure = set(options.insecure)
         for entry in self._entries:
-            if entry.insecure and entry.location:
-                self._insecure.add(entry.location.partition("/")[0])
+            if entry.insecure:
+                self._insecure.add((entry.location or entry.prefix).partition("/")[0])
             self._insecure.update(m.location.partition("/")[0] for m in entry.mirrors if m.insecure)
         if options.ca_bundle is not None and not Path(options.ca_bundle).is_file():
             raise InputError("registry.bad-settings", f"the CA bundle {options.ca_bundle} is not a file")
@@ -115,7 +115,9 @@ class RegistrySettings:
         """How `host` (a registry's name, or any host that a redirect leads to) is spoken to."""
         if host in self.options.plain_http:
             return Security("http", False)
-        if host in self._insecure:
+        if host in self._insecure or any(
+            pattern.startswith("*.") and split_host(host)[0].endswith(pattern[1:]) for pattern in self._insecure
+        ):
             return Security("probe", False)
         return Security("probe" if is_loopback(host) else "https", True)
 

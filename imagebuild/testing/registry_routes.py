@@ -115,7 +115,7 @@ class Routes:
             return Answer.error(404, "NAME_UNKNOWN")
         held = self.double.repository(self.name)
         lacking = held.lacks(raw)
-        if lacking and "subject" not in value and not reference.startswith("sha256-"):
+        if lacking and not reference.startswith("sha256-"):
             return Answer.error(404, "MANIFEST_BLOB_UNKNOWN", lacking[0])
         if not reference.startswith("sha256:"):
             if self.double.immutable and held.tags.get(reference, digest) != digest:
