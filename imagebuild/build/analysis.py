@@ -8,7 +8,7 @@ from itertools import chain
 
 from imagebuild.build.asked import Asked
 from imagebuild.build.items import ItemMaker
-from imagebuild.build.layer_data import fact_of, image_path
+from imagebuild.build.layer_data import fact_of, image_path, layer_path
 from imagebuild.build.live_base import LiveBase, NeedsDeeper
 from imagebuild.build.reading import BaseReader, ViewContents
 from imagebuild.content.digest import Digest
@@ -193,6 +193,11 @@ class PlatformAnalyser:
                     yield fact_of(shadow.path, found, self._digest(found.layer))
                 elif shadow.state is not ShadowState.PRESENT:
                     yield PathFact(image_path(shadow.path), shadow.state.value)
+        for item in maker.items:
+            # what a derived file is made from: a build that has not got its bytes reads them there
+            derived = view.lookup(layer_path(item.path)) if item.patch is not None else None
+            if isinstance(derived, Found):
+                yield fact_of(layer_path(item.path), derived, self._digest(derived.layer))
         for path, found in maker.neighbours.items():
             yield fact_of(path, found, self._digest(found.layer))
         for path in maker.watched:

@@ -66,6 +66,16 @@ class BaseFiles:
         self._emitter = emitter
         self.source = cache(lambda: opener.source(target.base))
 
+    def _wanted(self, layer: Digest) -> dict[Digest, str]:
+        """Every file of a layer that this build may ask for, so that the layer passes once."""
+        derived = {item.path for p in self._lock.inputs.platforms for item in p.changes if item.patch is not None}
+        return {
+            fact.sha256: fact.path.removeprefix("/")
+            for platform in self._lock.inputs.platforms
+            for fact in platform.facts
+            if fact.layer == layer and fact.sha256 is not None and (fact.change or fact.path in derived)
+        }
+
     def read(self, platform: PlatformInputs, fact: PathFact) -> bytes:
         """The bytes of one file, out of its holder's layer.  Raises RefusedError where the layer no longer holds it."""
         # reading layers needs compiled packages; a build whose content is committed needs none
@@ -80,7 +90,8 @@ class BaseFiles:
                 reader = BaseReader(
                     self.source(), self._facts, self._contents, self._emitter, lambda _path, _size: False
                 )
-                data = reader.read_for(descriptor, number, len(layers), fact.path.removeprefix("/"), fact.sha256)
+                reader.read_for(descriptor, number, len(layers), self._wanted(descriptor.digest))
+                data = self._contents.get(fact.sha256)
         if data is None:
             raise RefusedError(
                 "lock.content-missing",

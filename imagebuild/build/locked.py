@@ -110,6 +110,16 @@ def change_bytes(platform: PlatformInputs, applied: AppliedSeries) -> dict[str, 
     return {items[file.path].path: file.data for file in applied.written}
 
 
+def patch_content(inputs: Inputs) -> dict[Digest, str]:
+    """The part of `wanted_content` that no layer of the base holds: committed even with `content: cache`."""
+    return {
+        item.patch: f"the compiled patch of {item.path}"
+        for platform in inputs.platforms
+        for item in platform.changes
+        if item.patch is not None
+    }
+
+
 def wanted_content(
     inputs: Inputs, documents: Mapping[Digest, str], whole: Mapping[str, frozenset[str]]
 ) -> dict[Digest, str]:

@@ -84,19 +84,18 @@ class BaseReader:
         self.emitter.emit("layer.read", digest=str(descriptor.digest), size=descriptor.size, entries=len(facts.entries))
         return facts
 
-    def read_for(self, descriptor: Descriptor, number: int, count: int, path: str, sha256: Digest) -> bytes | None:
-        """The file with that digest, looked for at `path` first and then, where the layer holds it under another name (a
-        hard link), there.  None where the layer does not hold it."""
+    def read_for(self, descriptor: Descriptor, number: int, count: int, wanted: Mapping[Digest, str]) -> None:
+        """Keeps the files with these digests, looked for at their paths first and then, where the layer holds one under
+        another name (a hard link), there; what the layer does not hold is not there afterwards."""
         facts = self._facts.load(descriptor.digest)
         if facts is None:
-            facts = self._read(descriptor, number, count, lambda name, _: name == path)
-        data = self.contents.get(sha256)
-        if data is None:
-            names = {entry.path for entry in facts.entries.values() if entry.sha256 == sha256}
+            paths = set(wanted.values())
+            facts = self._read(descriptor, number, count, lambda name, size: name in paths and size <= CAPTURE_LIMIT)
+        missing = {digest for digest in wanted if self.contents.get(digest) is None}
+        if missing:
+            names = {entry.path for entry in facts.entries.values() if entry.sha256 in missing}
             if names:
-                self._read(descriptor, number, count, lambda name, _: name in names)
-            data = self.contents.get(sha256)
-        return data
+                self._read(descriptor, number, count, lambda name, size: name in names and size <= CAPTURE_LIMIT)
 
     def _keep(self, data: bytes) -> None:
         self.contents.put(data)

@@ -62,6 +62,7 @@ def _check(name: str, session: Session) -> tuple[int, Mapping[str, Any], str]:
 
 def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[str, Any], str]:
     """Locks one target; exit code, document and text."""
+    from imagebuild.build.locked import patch_content
     from imagebuild.build.locking import Locker
     from imagebuild.cli.targets import contents_of, facts_of, load_target_and_series
     from imagebuild.target.lock import store_lock
@@ -74,12 +75,12 @@ def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[
     notes = {"waiver": target.waiver} if target.waiver is not None else {}
     locker = Locker(target, loaded.overlays, opener.source(target.base), facts_of(session), contents, session.emitter)
     locked = locker.lock(complete=complete, notes=notes)
+    committed = locked.content if target.content == "commit" else patch_content(locked.lock.inputs)
+    contents.commit(committed)
     written = _write_guards(loaded, locked, session)
-    if target.content == "commit":
-        contents.commit(locked.content)
     path = session.workspace.lock_path(name)
     store_lock(path, locked.lock)
-    contents.prune(locked.content if target.content == "commit" else ())
+    contents.prune(committed)
     session.emitter.emit("lock.stored", path=str(path))
     inputs, result = locked.lock.inputs, locked.lock.result
     not_proven = sorted({text for p in inputs.platforms for text in p.not_proven})
