@@ -134,15 +134,27 @@ class Authenticator:
         self._check_realm(challenge.realm)
         try:
             answer = self._ask(challenge, scopes, credential)
-        except RefusedError:
+        except RefusedError as error:
             # Some token servers refuse a set of which one scope is not ours instead of leaving that one out.
             own = parse_scopes(challenge.parameters.get("scope", ""))
             if not own or own >= scopes:
-                raise
-            answer = self._ask(challenge, own, credential)
+                raise self._denied(error) from None
+            try:
+                answer = self._ask(challenge, own, credential)
+            except RefusedError as again:
+                raise self._denied(again) from None
         token, life = _parse_token(answer)
         # The server may grant less than was asked and does not say so; what is missing shows as a refusal.
         return self._made(token, scopes, self._monotonic() + max(life - MARGIN, life / 2), keep)
+
+    def _denied(self, error: RefusedError) -> RefusedError:
+        """A refusal of the token server is one of the registry's: that is what one logs in to."""
+        return RefusedError(
+            "registry.denied",
+            f"{self._host} gives no access: {error.message}",
+            hint=f"log in to {self._host} (docker login, podman login), or ask for the right to this repository",
+            details=error.details,
+        )
 
     def _made(self, token: Secret, scopes: Scopes, expires: float | None, keep: bool) -> Authorization:
         self._secrets.add(token)

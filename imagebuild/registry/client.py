@@ -82,6 +82,12 @@ class RegistryClient:
     def statistics(self) -> Statistics:
         return self.transport.statistics
 
+    def security(self, host: str) -> str:
+        """How sure the identity of a registry is, for evidence: `tls`, `tls-unverified` or `plain-http`."""
+        if self.transport.base_url(host).startswith("http:"):
+            return "plain-http"
+        return "tls" if self.settings.security(host).verified else "tls-unverified"
+
     def document(self, digest: Digest) -> tuple[bytes, str] | None:
         """A verified manifest or index that was read before: bytes and media type."""
         with self._lock:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 32
 """Connections kept open to one host: engine images have up to some thirty layers, and all are mounted at once."""
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 10.0
 READ_SECONDS = 300.0
 """Seconds without a byte before a connection counts as dropped; a registry that moves a large upload to its storage
 answers only after that."""

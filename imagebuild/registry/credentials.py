@@ -15,13 +15,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imagebuild.errors import ImagebuildError, InputError, UnavailableError
-from imagebuild.host import process
 from imagebuild.oci.reference import HUB
 from imagebuild.registry.secret import Secret
 from imagebuild.registry.surroundings import Surroundings, read_settings_file
+
+if TYPE_CHECKING:
+    from imagebuild.host import process
 
 HUB_KEY = "https://index.docker.io/v1/"
 HELPER_DEADLINE = 30.0
@@ -30,7 +32,7 @@ TOKEN_USER = "<token>"
 _HELPER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z")
 _HUB_KEYS = (HUB_KEY, "index.docker.io", HUB, "registry-1.docker.io")
 
-Run = Callable[..., process.Finished]
+Run = Callable[..., "process.Finished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,10 @@ def _keys(host: str, path: str) -> Iterator[str]:
 class Credentials:
     """Finds the credential for a repository.  Files are read once, when first asked; each helper is asked once a key.
 
-    `run` starts helper programs (`docker-credential-NAME get`, the server on standard input).
+    `run` starts helper programs, imagebuild.host.process.run where none is given (`docker-credential-NAME get`, the server on standard input).
     """
 
-    def __init__(self, surroundings: Surroundings | None = None, run: Run = process.run) -> None:
+    def __init__(self, surroundings: Surroundings | None = None, run: Run | None = None) -> None:
         self._surroundings = surroundings or Surroundings()
         self._run = run
         self._lock = threading.Lock()
@@ -178,6 +180,13 @@ class Credentials:
             self._helped[known] = self._help(name, server)
         return self._helped[known]
 
+    def _program(self) -> Run:
+        if self._run is not None:
+            return self._run
+        from imagebuild.host import process
+
+        return process.run
+
     def _help(self, name: str, server: str) -> Credential | None:
         program = f"docker-credential-{name}"
 
@@ -189,7 +198,7 @@ class Credentials:
             )
 
         try:
-            done = self._run([program, "get"], deadline=HELPER_DEADLINE, stdin=server.encode())
+            done = self._program()([program, "get"], deadline=HELPER_DEADLINE, stdin=server.encode())
         except UnavailableError as error:
             raise failed("is not installed" if error.code == "host.missing-program" else "did not end") from None
         if done.code != 0:

@@ -262,3 +262,19 @@ def test_text_that_repeats_a_secret_is_known() -> None:
 
 def test_basic_is_utf_8() -> None:
     assert base64.b64decode(basic_value("ü", Secret("€")).reveal()).decode() == "ü:€"
+
+
+def test_a_real_helper_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "docker-credential-echoing"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\nread server\nprintf \'{"ServerURL":"%s","Username":"%s","Secret":"p"}\' "$server" "$1"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    docker(tmp_path, {"credsStore": "echoing"})
+    found = Credentials(surroundings(tmp_path)).lookup(HOST)
+    assert found == Credential("get", Secret("p"))
+    docker(tmp_path, {"credsStore": "of-nobody"})
+    with pytest.raises(UnavailableError, match="docker-credential-of-nobody is not installed"):
+        Credentials(surroundings(tmp_path)).lookup(HOST)

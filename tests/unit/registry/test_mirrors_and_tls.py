@@ -170,6 +170,15 @@ def test_a_bundle_and_certs_d_and_insecure(encrypted: Any, connect: Connect, tmp
     assert [request.status for request in double.log] == [200, 200, 200]
 
 
+def test_evidence_says_how_sure_the_identity_is(encrypted: Any, connect: Connect, start: Start) -> None:
+    double, pem = encrypted
+    assert connect(ca_bundle=pem).security(double.host) == "tls"
+    assert connect(insecure=frozenset({double.host})).security(double.host) == "tls-unverified"
+    assert connect().security(start().host) == "plain-http"
+    assert connect(plain_http=frozenset({"r.example"})).security("r.example") == "plain-http"
+    assert connect().security("r.example") == "tls"
+
+
 def test_a_plain_host_is_not_asked_for_tls(start: Start, connect: Connect) -> None:
     double = start()
     double.put_image("a/b", IMAGE, "v1")
@@ -213,3 +222,25 @@ def test_a_stream_is_readable_to_the_end(mirrored: Any) -> None:
     _, _, source = mirrored
     with source.open_blob(BLOB) as stream:
         assert io.BytesIO(stream.read()).read() == DATA
+
+
+def test_requests_go_through_the_proxy_with_its_login(start: Start, connect: Connect) -> None:
+    proxy = start()
+    proxy.put_image("a/b", IMAGE, "v1")
+    client = connect(
+        variables={"http_proxy": f"http://me:pass-word-1@{proxy.host}"}, plain_http=frozenset({"r.example"})
+    )
+    assert RegistrySource(client, Repository("r.example", "a/b")).resolve("v1").digest == IMAGE.digest
+    assert proxy.log[0].headers["host"] == "r.example"
+    assert proxy.log[0].headers["proxy-authorization"] == "Basic bWU6cGFzcy13b3JkLTE="
+    assert "authorization" not in proxy.log[0].headers
+
+
+def test_a_proxy_that_lets_nothing_through_is_said(start: Start, connect: Connect) -> None:
+    proxy = start()
+    client = connect(variables={"HTTPS_PROXY": f"http://me:pass-word-1@{proxy.host}"}, time=FakeTime())
+    with pytest.raises(UnavailableError) as caught:
+        RegistrySource(client, Repository("r.example", "a/b")).resolve("v1")
+    assert caught.value.code == "registry.unreachable"
+    assert "proxy" in caught.value.message
+    assert "pass-word-1" not in str(caught.value)

@@ -119,6 +119,7 @@ def test_a_wrong_password_is_refused_and_not_shown(begin: Callable[..., Any], se
         source.resolve("v1")
     assert caught.value.code == "registry.denied"
     assert PASSWORD not in str(caught.value)
+    assert f"log in to {double.host} " in (caught.value.hint or "")
     assert len(double.log) <= 3
 
 
