@@ -70,6 +70,8 @@ def test_from_json_refuses_words_that_are_no_text(key: str) -> None:
         (ARM64, Platform("linux", "arm64", "v8"), True),
         (Platform("linux", "arm", "v7"), Platform("linux", "arm"), True),
         (Platform("linux", "arm", "v7"), Platform("linux", "arm", "v6"), False),
+        (Platform("linux", "arm", "v7"), Platform("linux", "arm", "v7"), True),
+        (Platform("linux", "arm64", "v9"), Platform("linux", "arm64", "v9"), True),
         (AMD64, ARM64, False),
         (AMD64, Platform("windows", "amd64"), False),
     ],
@@ -77,6 +79,12 @@ def test_from_json_refuses_words_that_are_no_text(key: str) -> None:
 def test_agrees(one: Platform, other: Platform, agrees: bool) -> None:
     assert one.agrees(other) is agrees
     assert other.agrees(one) is agrees
+
+
+def test_only_arm64s_v8_is_no_variant() -> None:
+    for kept in (Platform("linux", "arm64", "v9"), Platform("linux", "arm", "v8"), Platform("linux", "amd64", "v2")):
+        assert kept.normalised() == kept
+    assert Platform("linux", "arm64", "v8").normalised() == ARM64
 
 
 def test_words_for_others() -> None:

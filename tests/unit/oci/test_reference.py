@@ -178,6 +178,10 @@ def test_values_validate_themselves() -> None:
     with pytest.raises(InputError):
         PathReference("oci", "a:b")
     with pytest.raises(InputError):
+        PathReference("oci", "a@sha256", "name")
+    with pytest.raises(InputError):
+        PathReference("oci", "a\x7f")
+    with pytest.raises(InputError):
         PathReference("oci", "a", f"n@sha256:{HEX}")
 
 
