@@ -2,6 +2,7 @@
 #
 #   make demo                   a whole run on a real base: lock, plan, build, verify, reproduce
 #   make demo PLATFORMS=all     the same for a two-platform index (fetches a second wheel)
+#   make bases                  the stand-in bases of b300-vllm, gb200-dynamo and mi355x-rocm (fetches three wheels)
 #   make test                   all tests; those that need root or other programs skip with a reason
 #   make test-all               lint, types and all tests; a missing program is a failure
 #   make lint                   ruff and mypy
@@ -13,6 +14,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PLATFORMS ?=
+NAMES ?=
 PYTEST_ARGS ?= -n auto --dist loadscope
 
 # Another interpreter gives other file names, so the environment is made again.
@@ -22,7 +24,7 @@ RUN_READY := $(VENV)/.ready-$(VERSION)
 TEST_READY := $(VENV)/.ready-$(VERSION)-test
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo bases test test-all lint bench clean
 .DELETE_ON_ERROR:
 
 $(RUN_READY): pyproject.toml
@@ -36,6 +38,9 @@ $(TEST_READY): $(RUN_READY)
 
 demo: $(RUN_READY)
 	$(BIN)/imagebuild demo $(if $(filter all,$(PLATFORMS)),--platform linux/amd64 --platform linux/arm64)
+
+bases: $(RUN_READY)
+	$(BIN)/python -m imagebuild.testing.bases $(NAMES)
 
 test: $(TEST_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

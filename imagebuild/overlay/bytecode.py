@@ -163,6 +163,7 @@ def _neighbours(
 
 _JIT_FOLDERS = frozenset({"jit", "aot", "jit_cache", "aot_cache"})
 _JIT_MODULE = re.compile(r"[^/]+\.(?:so|hsaco|cubin)\Z")
+_SHOWN = 3
 _JIT_SOURCES = (".py", ".pyi", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".hip", ".jinja", ".json", ".csv")
 
 
@@ -172,17 +173,23 @@ def find_jit_caches(
     """Modules built beforehand from sources of the package folder `package` (as `aiter/jit/module_*.so`), which would be loaded
     in place of what a changed source would build.  Empty where nothing of `changed` lies in the package.
 
-    Whether a module was built from a changed file cannot be read off it: these are warnings.  `gone` are deleted paths.
+    Whether a module was built from a changed file cannot be read off it: these are warnings, one for each topmost cache folder
+    (kernels come by the hundred), which names the first modules.  `gone` are deleted paths.
     """
     inside = package + "/"
     if not any(path.startswith(inside) and path.endswith(_JIT_SOURCES) for path in changed):
         return ()
-    out = []
+    held: dict[str, list[str]] = {}
     for path, found in view.walk(package):
         parts = path[len(inside) :].split("/")
         if found.entry.kind is Kind.DIRECTORY or is_below(path, gone) or path in changed or len(parts) < 2:
             continue
-        if _JIT_FOLDERS & set(parts[:-1]) and _JIT_MODULE.match(parts[-1]):
-            message = "built beforehand, perhaps from a changed source: delete it in the overlay if it was"
-            out.append(Finding("overlay.jit-cache", Severity.WARNING, path, message))
+        depth = next((number for number, part in enumerate(parts[:-1], 1) if part in _JIT_FOLDERS), 0)
+        if depth and _JIT_MODULE.match(parts[-1]):
+            held.setdefault(join(package, "/".join(parts[:depth])), []).append("/".join(parts[depth:]))
+    out = []
+    for folder, modules in sorted(held.items()):
+        shown = ", ".join(sorted(modules)[:_SHOWN]) + (", …" if len(modules) > _SHOWN else "")
+        message = f"built beforehand, perhaps from a changed source ({len(modules)}: {shown}): delete in the overlay those that were"
+        out.append(Finding("overlay.jit-cache", Severity.WARNING, folder, message))
     return tuple(out)

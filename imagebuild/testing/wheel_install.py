@@ -68,8 +68,14 @@ class Layout:
         yield link_item(f"{self.prefix}/lib64", "lib")
 
 
-DIST_PACKAGES = Layout("usr/local", "usr/local/lib/python3.12/dist-packages", "usr/local/bin", "/usr/bin/python3.12")
-"""Debian's and Ubuntu's own interpreter with packages beside it, as in the engine images."""
+def dist_packages(version: str) -> Layout:
+    """Debian's and Ubuntu's own interpreter (`version` as 3.12) with packages beside it, as in the engine images."""
+    return Layout(
+        "usr/local", f"usr/local/lib/python{version}/dist-packages", "usr/local/bin", f"/usr/bin/python{version}"
+    )
+
+
+DIST_PACKAGES = dist_packages("3.12")
 
 VENV = Layout("opt/venv", "opt/venv/lib/python3.12/site-packages", "opt/venv/bin", "/opt/venv/bin/python", "/usr/bin")
 

@@ -28,9 +28,9 @@ MODULES: dict[str, tuple[str, frozenset[str]]] = {
 TESTING_MAY = frozenset({"socket", "ssl", "http.client"})
 """The scripted registry is a server: it may hold a listening socket."""
 
-PROGRAMS = {"imagebuild.__main__", "imagebuild.build.rebuild"}
+PROGRAMS = {"imagebuild.__main__", "imagebuild.build.rebuild", "imagebuild.testing.bases"}
 """Modules that are run as processes of their own: they answer on stdout and end with a code.  `rebuild` is what `reproduce`
-starts under another umask and user."""
+starts under another umask and user; `bases` makes what the targets stand on (`make bases`)."""
 OF_PROGRAMS = {"prints", "ends the process", "changes the process"}
 
 CALLS: dict[str, tuple[str, frozenset[str]]] = {

@@ -188,12 +188,20 @@ def test_prebuilt_modules_of_a_changed_package() -> None:
     }
     view, _ = python_tree(files)
     found = find_jit_caches(view, "site/aiter", ["site/aiter/ops/moe.py"])
-    assert [item.path for item in found] == ["site/aiter/jit/build/x/module_b.so", "site/aiter/jit/module_a.so"]
-    assert {item.severity for item in found} == {Severity.WARNING}
+    assert [(item.path, item.severity) for item in found] == [("site/aiter/jit", Severity.WARNING)]
+    assert "2: build/x/module_b.so, module_a.so)" in found[0].message
     kept = find_jit_caches(view, "site/aiter", ["site/aiter/ops/moe.py"], gone={"site/aiter/jit/module_a.so"})
-    assert [item.path for item in kept] == ["site/aiter/jit/build/x/module_b.so"]
+    assert "1: build/x/module_b.so)" in kept[0].message
     assert find_jit_caches(view, "site/aiter", ["site/aiter/ops/moe.py"], gone={"site/aiter/jit"}) == ()
     assert find_jit_caches(view, "site/aiter", ["site/vllm/envs.py", "site/aiter/README.md"]) == ()
+
+
+def test_kernels_by_the_hundred_are_one_warning_a_folder() -> None:
+    files = {f"site/aiter/ops/aot/k{n:03}/k.hsaco": b"" for n in range(300)} | {"site/aiter/jit/m.so": b""}
+    view, _ = python_tree(files)
+    found = find_jit_caches(view, "site/aiter", ["site/aiter/ops/moe.py"])
+    assert [item.path for item in found] == ["site/aiter/jit", "site/aiter/ops/aot"]
+    assert "300: k000/k.hsaco, k001/k.hsaco, k002/k.hsaco, …)" in found[1].message
 
 
 def test_the_time_is_created_unless_something_stale_would_fit() -> None:
