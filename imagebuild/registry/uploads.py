@@ -26,7 +26,7 @@ from imagebuild.registry.transport import Body
 LOCAL_CHUNK = 64 << 20
 """Bytes of a request at most: what is smaller goes in one PUT, what is larger in PATCHes (some front ends take no
 body above 100 MB)."""
-STREAM_CHUNK = 16 << 20
+STREAM_CHUNK = 8 << 20
 """The same for blobs that pass through: so much is held in memory, so that it can be sent again."""
 RESTARTS = 3
 MOUNT_REFUSALS = (400, 401, 403, 404, 405)
