@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
 
@@ -111,6 +110,8 @@ def _select(compressor: str, family: mt.Family) -> tuple[str, str]:
         return STORED, family.layer_gzip
     kind = compressor.partition("-")[0]
     if kind == "deflate":
+        from importlib import metadata  # costs as much as a tenth of a locked build, which stores its layers
+
         installed = f"deflate-{metadata.version('deflate')}-6"
         _same(compressor, installed)
         return "deflate", family.layer_gzip
