@@ -14,6 +14,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 CHUNK = 1 << 18
+_TLS = b"\x16"
+"""How a TLS handshake begins: a server of plain HTTP refuses it at once."""
 
 
 def _headers(head: bytes) -> dict[str, str]:
@@ -73,7 +75,10 @@ class Proxy:
         far: asyncio.StreamReader,
         upstream: asyncio.StreamWriter,
     ) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
+        first = await reader.readexactly(1)
+        if first == _TLS:
+            return False
+        head = first + await reader.readuntil(b"\r\n\r\n")
         begun = time.monotonic()
         await asyncio.sleep(self.delay)
         method, target = head.split(b" ", 2)[:2]
