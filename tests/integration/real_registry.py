@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import time
@@ -116,10 +117,12 @@ class RealRegistry:
         """`REPOSITORY:TAG` to digest, of everything that the registry holds."""
         out = {}
         root = self.storage / "repositories"
-        for link in root.glob("**/_manifests/tags/*/current/link"):
-            repository = link.relative_to(root).parts
-            at = repository.index("_manifests")
-            out[f"{'/'.join(repository[:at])}:{repository[at + 2]}"] = link.read_text()
+        for folder, names, _ in os.walk(root):
+            names[:] = [name for name in names if name not in ("_uploads", "_layers")]
+            link = Path(folder, "current", "link")
+            if link.parent.parent.parent.name == "tags" and link.is_file():
+                parts = link.relative_to(root).parts
+                out[f"{'/'.join(parts[:-5])}:{parts[-3]}"] = link.read_text()
         return out
 
     def incomplete(self) -> list[str]:
