@@ -92,6 +92,8 @@ _BLOB = {
     "sha256": Field(DIGEST, "digest of the file", required=True),
     "elf": Field(Text("an ELF machine", choices=("x86_64", "aarch64")), "machine that the ELF header must name"),
     "gfx": Field(Text("an AMD architecture", pattern="gfx[0-9a-f]{3,4}"), "architecture of its code objects"),
+    "mode": Field(MODE, "permission bits; those of the file that it replaces, else 0644"),
+    "platforms": Field(List(PLATFORM, minimum=1, unique=True), "platforms that get it; all if left out"),
 }
 _SIZE = Integer("a size in bytes", minimum=1, maximum=1 << 40)
 
@@ -171,6 +173,9 @@ CHANGE = ByKey(
                         Map(PLATFORM, DIGEST, minimum=1), "the wheel's digest for each platform", required=True
                     ),
                     "url": Field(URL, "its address; left out, the package index"),
+                    "without": Field(
+                        List(DISTRIBUTION, minimum=1, unique=True), "requirements that the image does without"
+                    ),
                 },
                 "a wheel",
                 lambda values: WheelChange(**values),

@@ -82,18 +82,27 @@ class SymlinkChange:
 @dataclass(frozen=True, slots=True)
 class WheelChange:
     """A Python distribution, extracted (pip never runs).  `sha256` gives the wheel's digest for each platform; `url` its
-    address, `{arch}` and `{platform}` in it replaced, or None for the package index."""
+    address, `{arch}` (x86_64, aarch64) and `{platform}` (linux/amd64) in it replaced, or None for the package index.  `without` names requirements that the
+    image does without, each accepted by whoever reviewed the overlay."""
 
     name: str
     version: str
     sha256: Mapping[Platform, Digest]
     url: str | None = None
+    without: tuple[str, ...] = ()
+
+    def address(self, platform: Platform) -> str | None:
+        """The address for one platform, None for the package index."""
+        if self.url is None:
+            return None
+        return self.url.replace("{arch}", platform.machine).replace("{platform}", str(platform))
 
 
 @dataclass(frozen=True, slots=True)
 class BlobChange:
     """A file of any kind at `path`, from a `url` (with its `size` in bytes) or a `file` below the overlay's folder.
-    `elf` is the machine that its ELF header must name, `gfx` the AMD architecture of its code objects."""
+    `elf` is the machine that its ELF header must name, `gfx` the AMD architecture of its code objects; `mode` the permission bits (None: those
+    of the file that it replaces, else 0644); `platforms` those that get it, all where it is empty."""
 
     path: str
     sha256: Digest
@@ -102,6 +111,8 @@ class BlobChange:
     size: int | None = None
     elf: str | None = None
     gfx: str | None = None
+    mode: int | None = None
+    platforms: tuple[Platform, ...] = ()
 
     def __post_init__(self) -> None:
         validate_path(self.path, "path")

@@ -149,20 +149,22 @@ class Overlay:
                     details={"key": "proof", "with": ["switch"]},
                 )
             )
-        places: dict[str, int] = {}
+        places: dict[tuple[str, Platform | None], int] = {}
         env: dict[str, str] = {}
         for number, change in enumerate(self.changes):
+            only: tuple[Platform | None, ...] = (change.platforms if isinstance(change, BlobChange) else ()) or (None,)
             for path in _made(change):
-                if path in places:
+                there = [at for (known, on), at in places.items() if known == path and _meet(on, only)]
+                if there:
                     faults.append(
                         InputError(
                             "overlay.made-twice",
-                            f"{path} is made whole by change {places[path] + 1} already",
+                            f"{path} is made whole by change {there[0] + 1} already",
                             hint="keep one of the two",
                             details={"key": f"changes[{number}]"},
                         )
                     )
-                places[path] = number
+                places.update({(path, platform): number for platform in only})
             if isinstance(change, EnvChange):
                 for name, value in change.env.items():
                     if env.setdefault(name, value) != value:
@@ -178,6 +180,11 @@ class Overlay:
             raise faults[0]
         if faults:
             raise SeveralErrors(faults)
+
+
+def _meet(on: Platform | None, only: tuple[Platform | None, ...]) -> bool:
+    """Whether a change for platform `on` (None: for all) and one for `only` meet on some platform."""
+    return on is None or None in only or on in only
 
 
 def _made(change: Change) -> tuple[str, ...]:

@@ -111,6 +111,8 @@ def _tree_behind(
 ) -> Tree:
     done = apply_series(earlier, roots, base, platform, read=read)
     tree = Tree(base)
+    for artefact in done.brought:
+        tree.bring(artefact.path, BaseFile(None, artefact.mode, artefact.sha256))
     for file in done.written:
         tree.put(file.path, BaseFile(file.data, file.mode))
     for gone in done.deleted:

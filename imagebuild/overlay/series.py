@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from imagebuild.content.digest import Digest
 from imagebuild.errors import ImagebuildError, SeveralErrors
 from imagebuild.oci.platform import Platform
+from imagebuild.overlay.brought import Bring, bring_declared
 from imagebuild.overlay.changes import Guard
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.guards import BaseFile, Known
@@ -68,10 +69,24 @@ class LinkedPath:
 
 
 @dataclass(frozen=True, slots=True)
+class BroughtPath:
+    """A file that an artefact brings, to be written below the changes.  `kind` is the change's, `preimage` the base's digest, None
+    for a new file."""
+
+    path: str
+    kind: str
+    sha256: Digest
+    mode: int
+    preimage: Digest | None
+    overlays: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AppliedSeries:
     """What a series amounts to, each tuple in path order; `environment` and `steps` in the order of the series.
 
-    `steps` tells what each overlay did to each path: guards and lock are written from it.  `unguarded` are the (overlay,
+    `brought` lies below the rest: where an artefact's file is patched, its path stands in `written` too, with the artefact's file
+    as preimage.  `steps` tells what each overlay did to each path: guards and lock are written from it.  `unguarded` are the (overlay,
     path) pairs without a guard, `notes` remarks for people.
     """
 
@@ -82,6 +97,7 @@ class AppliedSeries:
     steps: tuple[Step, ...]
     unguarded: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    brought: tuple[BroughtPath, ...] = ()
 
     def guards(self, overlay: str) -> dict[str, Guard]:
         """The guards that were true in this run, for one overlay; paths where it changed nothing have none."""
@@ -98,17 +114,18 @@ def apply_series(
     require_guards: bool = False,
     known: Known | None = None,
     read: ReadMember = read_member,
+    bring: Bring = bring_declared,
 ) -> AppliedSeries:
     """Applies `overlays` in order to the base of one platform.
 
     `roots` are the target's root names; `expect_applied` the overlays of which the base may already hold postimages;
     with `require_guards` every touched path must have a guard; `known` finds expected files for the diffs in messages;
-    `read` gives the bytes of an overlay's own files.
+    `read` gives the bytes of an overlay's own files, `bring` the files of blobs and stages.  The files of wheels are part of `base`.
 
     Raises the one fault, or SeveralErrors of all: what `check_preimage`, `check_postimage`, `parse_patch` and `apply_patch`
     raise, and `overlay.already-applied`, `overlay.path-missing`, `overlay.path-exists`, `overlay.path-conflict`,
     `overlay.index-mismatch`, `overlay.edit-no-match`, `overlay.edit-ambiguous`, `overlay.glob-count`,
-    `overlay.mode-mismatch`, `overlay.unguarded` (RefusedError); `overlay.unknown-root`, `overlay.bad-path`,
+    `overlay.mode-mismatch`, `overlay.artefact-order`, `overlay.unguarded` (RefusedError); `overlay.unknown-root`, `overlay.bad-path`,
     `overlay.kind-not-supported`, `overlay.guard-without-change` (InputError); `overlay.preimage-unavailable`
     (UnavailableError) where a file to patch is known by its digest only.  A path that failed is not looked at again by
     later overlays, so one fault is reported once.
@@ -122,7 +139,7 @@ def apply_series(
     for overlay in overlays:
         run = OverlayRun(overlay, tree, roots, platform, failed, overlay.name in expect_applied, require_guards, known)
         for change in overlay.changes:
-            apply_change(run, change, read)
+            apply_change(run, change, read, bring)
         run.finish()
         errors += run.errors
         steps += run.steps
@@ -141,7 +158,19 @@ def apply_series(
         tuple(steps),
         tuple(unguarded),
         (*notes, *_environment_notes(environment)),
+        _brought(tree, base, steps),
     )
+
+
+def _brought(tree: Tree, base: Base, steps: Sequence[Step]) -> tuple[BroughtPath, ...]:
+    out = []
+    for path in sorted(tree.brought, key=lambda path: path.encode()):
+        file, before = tree.brought[path], base.read(path)
+        done = [step for step in steps if step.path == path]
+        kind = next(kind for step in reversed(done) for kind in reversed(step.kinds) if kind in ("blob", "stage"))
+        names = tuple(dict.fromkeys(step.overlay for step in done))
+        out.append(BroughtPath(path, kind, file.digest, file.mode, None if before is None else before.digest, names))
+    return tuple(out)
 
 
 def _outcome(
@@ -158,7 +187,7 @@ def _outcome(
     for path in sorted(tree.changed, key=lambda path: path.encode()):
         done = by_path.get(path, [])
         names = tuple(dict.fromkeys(step.overlay for step in done))
-        node, before = tree.changed[path], base.read(path)
+        node, before = tree.changed[path], tree.below(path)
         preimage = None if before is None else before.digest
         if isinstance(node, Link):
             links.append(LinkedPath(path, node.to, preimage, names))
@@ -167,6 +196,8 @@ def _outcome(
                 deleted.append(DeletedPath(path, preimage, False, names))
             elif before is None and done:
                 notes.append(f"{path}: added and deleted again by the series; nothing is written")
+        elif node == tree.brought.get(path):
+            continue
         elif before is not None and (before.digest, before.mode) == (node.digest, node.mode):
             notes.append(f"{path}: the series ends where it began; nothing is written")
         else:

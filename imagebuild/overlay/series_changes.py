@@ -1,17 +1,20 @@
-"""The kinds of change within a series: file, edit, delete, symlink, env; patches are next door."""
+"""The kinds of change within a series: file, edit, delete, symlink, env; patches and artefacts are next door."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from imagebuild.errors import ImagebuildError, InputError, RefusedError, clean
+from imagebuild.errors import ImagebuildError, RefusedError, clean
+from imagebuild.overlay.brought import Bring, apply_artefact, bring_declared
 from imagebuild.overlay.changes import (
+    BlobChange,
     Change,
     DeleteChange,
     EditChange,
     EnvChange,
     FileChange,
     PatchChange,
+    StageChange,
     SymlinkChange,
 )
 from imagebuild.overlay.document import Overlay
@@ -25,8 +28,9 @@ ReadMember = Callable[[Overlay, str], bytes]
 """Reads a file below an overlay's folder."""
 
 
-def apply_change(run: OverlayRun, change: Change, read: ReadMember) -> None:
-    """Applies one change to the tree of `run`; faults are kept there."""
+def apply_change(run: OverlayRun, change: Change, read: ReadMember, bring: Bring = bring_declared) -> None:
+    """Applies one change to the tree of `run`; faults are kept there.  A wheel changes nothing here: its files are part of the base
+    that the tree is over."""
     if isinstance(change, (PatchChange, FileChange)):
         try:
             data = read(run.overlay, change.patch if isinstance(change, PatchChange) else change.file)
@@ -45,15 +49,14 @@ def apply_change(run: OverlayRun, change: Change, read: ReadMember) -> None:
         run.at(change.path, lambda: _symlink(run, change))
     elif isinstance(change, EnvChange):
         run.environment += [EnvironmentEdit(name, value, run.name) for name, value in change.env.items()]
-    else:
-        kind = type(change).__name__.removesuffix("Change").lower()
-        unknown = InputError(
-            "overlay.kind-not-supported",
-            f"overlay {run.name}: changes of the kind `{kind}` are not applied by this version",
-            expected="patch, file, edit, delete, symlink or env",
-            found=kind,
-        )
-        run.unreadable((unknown,))
+    elif isinstance(change, (BlobChange, StageChange)):
+        try:
+            files = bring(run.overlay, change, run.platform)
+        except ImagebuildError as error:
+            run.unreadable((error,))
+            return
+        for file in files:
+            run.at(file.path, lambda file=file: apply_artefact(run, file))  # type: ignore[misc]
 
 
 def _file(run: OverlayRun, path: str, data: bytes) -> None:

@@ -64,6 +64,7 @@ class OverlayRun:
         self.expected = expected
         self.require_guards = require_guards
         self.known = known
+        self.platform = platform
         self.guards = guards_for(overlay, platform)
         self.touched: dict[str, Touched] = {}
         self.errors: list[ImagebuildError] = []

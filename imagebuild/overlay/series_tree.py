@@ -56,6 +56,8 @@ class Tree:
         self.changed: dict[str, Node] = {}
         self.folders: dict[str, None] = {}
         """Folders that were deleted whole."""
+        self.brought: dict[str, BaseFile] = {}
+        """What artefacts put there: the layer below the changes."""
 
     def node(self, path: str) -> Node:
         if path in self.changed:
@@ -70,6 +72,14 @@ class Tree:
 
     def put(self, path: str, node: Node) -> None:
         self.changed[path] = node
+
+    def bring(self, path: str, file: BaseFile) -> None:
+        """Puts an artefact's file; changes to it stand above it."""
+        self.changed[path] = self.brought[path] = file
+
+    def below(self, path: str) -> BaseFile | None:
+        """What stands at `path` under the changes: an artefact's file, else the base's."""
+        return self.brought[path] if path in self.brought else self.base.read(path)
 
     def glob(self, pattern: str) -> list[str]:
         """The base's matches under the changes: without what is deleted, with what was added."""

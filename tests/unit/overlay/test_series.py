@@ -18,8 +18,8 @@ from imagebuild.overlay.changes import (
     FileChange,
     Guard,
     PatchChange,
+    StageChange,
     SymlinkChange,
-    WheelChange,
 )
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.guards import BaseFile, make_guard
@@ -276,7 +276,7 @@ def test_all_faults_are_reported_at_once_and_each_once() -> None:
     bad = {"vllm/envs.py": Guard((Digest.of(b"other"),), Digest.of(NEW))}
     overlays = [
         overlay("one", PatchChange("p"), DeleteChange(path="vllm/nothing"), guards=bad),
-        overlay("two", EditChange("vllm/envs.py", "nine", "9"), WheelChange("w", "1", {AMD64: Digest.of(b"")})),
+        overlay("two", EditChange("vllm/envs.py", "nine", "9"), StageChange("Dockerfile", {"/a": "vllm/a.so"})),
     ]
     error = fault(overlays, {"p": PATCH})
     assert isinstance(error, SeveralErrors)
