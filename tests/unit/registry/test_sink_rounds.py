@@ -182,3 +182,21 @@ def test_one_token_serves_pull_on_the_base_and_push_on_the_target(
     assert double.tokens is not None
     assert double.tokens.asked == [["repository:me/engine:pull,push", "repository:up/base:pull"]]
     assert 401 not in {request.status for request in double.requests("^PUT")}
+
+
+def test_a_parallel_push_with_tokens_that_serve_once(
+    start: Callable[..., RegistryDouble], connect: Callable[..., RegistryClient]
+) -> None:
+    """moby/moby#33558, with many threads that could use up each other's token."""
+    double = start(tokens=Tokens(uses=1))
+    client = connect(time=FakeTime(double))
+    made = two_platforms()
+    RegistrySink(client, repository_at(double, "me/engine")).store(ready(double, client, made), "v1")
+    assert double.tag("me/engine", "v1") == made.digest
+
+
+def test_more_layers_than_connections(double: RegistryDouble, client: RegistryClient, sink: RegistrySink) -> None:
+    lower = tuple(LayerSpec((File(f"base{number}", b"x"),)) for number in range(80))
+    made = make_image(ImageSpec((*lower, LayerSpec((File("patched", b"ours"),)))))
+    assert sink.store(ready(double, client, made), "v1").mounted_blobs == 80
+    assert double.incomplete_tags() == []
