@@ -56,7 +56,8 @@ def test_a_push_killed_at_every_moment(
             break
         shutil.rmtree(registry.storage / "repositories" / "team" / f"engine{moment}")
         moment += 1
-    assert tagged["before"] >= 5
+    assert tagged["before"] >= 3
+    assert tagged["after"] >= 1
 
 
 def test_a_killed_push_leaves_the_tag_at_the_earlier_image(
