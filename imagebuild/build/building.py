@@ -23,6 +23,7 @@ from imagebuild.layer.facts_store import FactsStore
 from imagebuild.oci import media_types as mt
 from imagebuild.oci.platform import Platform
 from imagebuild.oci.reference import (
+    DaemonReference,
     DigestReference,
     PathReference,
     Reference,
@@ -192,8 +193,11 @@ def narrowed(image: Image, result: Result) -> Image:
 
 
 def pinned_text(reference: Reference, digest: Digest) -> str:
-    """The reference by which the stored image is found for ever; a docker-archive has only its name."""
-    if isinstance(reference, PathReference) and reference.transport == "docker-archive":
+    """The reference by which the stored image is found for ever; in a docker-archive and in a Docker engine that is only
+    its name."""
+    if isinstance(reference, DaemonReference) or (
+        isinstance(reference, PathReference) and reference.transport == "docker-archive"
+    ):
         return str(reference)
     if isinstance(reference, TagReference):
         return str(DigestReference(reference.repository, digest, reference.tag))
@@ -202,8 +206,17 @@ def pinned_text(reference: Reference, digest: Digest) -> str:
     return f"{reference}@{digest}"
 
 
-def current_digest(opener: Opener, reference: Reference, target: Target) -> Digest | None:
-    """What stands at an output now: one request for a registry, one file for a layout; None where nothing does."""
+def current_digest(opener: Opener, reference: Reference, target: Target, result: Result) -> Digest | None:
+    """What stands at an output now: one request for a registry, one file for a layout; None where nothing does.  A Docker
+    engine knows the config's digest only, so there `result` says which image has it."""
+    if isinstance(reference, DaemonReference):
+        from imagebuild.oci.docker_daemon import DaemonSink
+
+        sink, name = opener.sink(reference)
+        assert isinstance(sink, DaemonSink)
+        assert name is not None
+        held = len(result.platforms) == 1 and sink.holds(name, result.platforms[0].config)
+        return result.digest if held else None
     if isinstance(reference, PathReference):
         if reference.transport != "oci":
             return None
@@ -214,12 +227,12 @@ def current_digest(opener: Opener, reference: Reference, target: Target) -> Dige
         return None
     from imagebuild.registry.sink import RegistrySink
 
-    sink, name = opener.sink(reference)
-    assert isinstance(sink, RegistrySink)
-    assert name is not None
+    registry, tag = opener.sink(reference)
+    assert isinstance(registry, RegistrySink)
+    assert tag is not None
     # the base is named so that one token serves this question and the push that may follow
     base = opener.source(target.base) if isinstance(target.base, DigestReference) else None
-    return sink.current(name, base)
+    return registry.current(tag, base)
 
 
 def store_image(
@@ -254,7 +267,7 @@ def run_build(
     pending: list[tuple[Reference, Result]] = []
     for reference, platforms in outputs:
         result = select_platforms(lock, platforms)
-        if not complete and current_digest(opener, reference, target) == result.digest:
+        if not complete and current_digest(opener, reference, target, result) == result.digest:
             emitter.emit("image.unchanged", reference=str(reference), digest=str(result.digest))
             done = StoreResult(str(reference), result.digest)
             stored.append(Stored(pinned_text(reference, result.digest), done, unchanged=True))

@@ -31,7 +31,8 @@ class RegistryAccess:
 @dataclass(slots=True)
 class Opener:
     """Opens references; relative paths are below `folder`.  One registry client, made when first needed, serves a whole
-    run (this opener and those that `at` gives), so that tokens, connections, statistics and what is known are shared."""
+    run (this opener and those that `at` gives), so that tokens, connections, statistics and what is known are shared.
+    Mutable for that reason alone."""
 
     folder: Path
     access: RegistryAccess = field(default_factory=RegistryAccess)
@@ -114,16 +115,14 @@ class Opener:
                 from imagebuild.oci.docker_archive import DockerArchiveSink
 
                 return DockerArchiveSink(self.path(reference)), reference.name
-        if isinstance(reference, DaemonReference):
-            raise InputError(
-                "build.not-a-sink",
-                f"{reference}: this version cannot load into a Docker engine",
-                hint="write docker-archive:FILE:NAME and run docker load -i FILE",
-            )
+        if isinstance(reference, DaemonReference) and not reference.pinned:
+            from imagebuild.oci.docker_daemon import DaemonSink
+
+            return DaemonSink(), reference.name
         raise InputError(
             "build.not-a-sink",
             f"{reference} cannot take an image",
-            expected="HOST/REPO:TAG, oci:DIR[:NAME], oci-archive:FILE[:NAME] or docker-archive:FILE[:NAME]",
+            expected="HOST/REPO:TAG, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME] or docker-daemon:NAME",
             found=str(reference),
         )
 

@@ -22,7 +22,7 @@ from imagebuild.cli.session import Session
 from imagebuild.content.text import size_text, table
 
 PROGRAMS = {
-    "docker": "loads docker-archive outputs",
+    "docker": "compiles stages",
     "podman": "runs images",
     "buildah": "reads images",
     "skopeo": "copies images between transports",
@@ -32,7 +32,7 @@ PROGRAMS = {
     "git": "keeps overlays and locks",
     "srun": "runs on a Slurm cluster",
 }
-PACKAGES = ("PyYAML", "urllib3", "isal", "deflate", "zstandard", "rich")
+PACKAGES = ("PyYAML", "urllib3", "isal", "deflate", "zstandard", "rich", "docker", "python-on-whales")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -193,13 +193,13 @@ class TarWriter:
         self._out = out
 
     def add(self, name: str, data: bytes) -> None:
-        self._out.write(_header(name, len(data)))
+        self._out.write(member_header(name, len(data)))
         self._out.write(data)
         self._pad(len(data))
 
     def copy(self, name: str, reader: VerifiedReader) -> int:
         """A member with the bytes of a verified stream; their number."""
-        self._out.write(_header(name, reader.size))
+        self._out.write(member_header(name, reader.size))
         while part := reader.read(1 << 20):
             self._out.write(part)
         self._pad(reader.size)
@@ -216,7 +216,7 @@ class TarWriter:
         self._pad(size)
         end = self._out.tell()
         self._out.seek(start)
-        self._out.write(_header(name, size))
+        self._out.write(member_header(name, size))
         self._out.seek(end)
         return size
 
@@ -228,7 +228,7 @@ class TarWriter:
         self._out.write(bytes(-size % BLOCK))
 
 
-def _header(name: str, size: int) -> bytes:
+def member_header(name: str, size: int) -> bytes:
     raw = name.encode("ascii")
     if not 0 < len(raw) <= 100:
         raise ValueError(f"a member's name of {len(raw)} bytes")

@@ -161,6 +161,11 @@ class DaemonReference:
     def __post_init__(self) -> None:
         parse_registry_reference(self.name)
 
+    @property
+    def pinned(self) -> bool:
+        """Whether it names an image by digest, which an engine gives out and does not take."""
+        return isinstance(parse_registry_reference(self.name), DigestReference)
+
     def __str__(self) -> str:
         return f"docker-daemon:{self.name}"
 

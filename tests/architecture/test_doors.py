@@ -20,6 +20,8 @@ MODULES: dict[str, tuple[str, frozenset[str]]] = {
         ),
         ("serves sockets", "http.server socketserver", "testing"),
         ("writes to the terminal", "rich readline curses getpass", "cli"),
+        ("speaks to a Docker engine", "docker", "oci"),
+        ("drives BuildKit", "python_on_whales", "build"),
     )
     for name in names.split()
 }
@@ -81,6 +83,13 @@ def open_doors(module: Module) -> list[str]:
 def test_each_door_is_used_by_its_keeper_only() -> None:
     faults = [fault for module in modules() for fault in open_doors(module)]
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("library", ["docker", "python_on_whales"])
+def test_one_module_alone_knows_each_library_of_docker(library: str) -> None:
+    """These open sockets and start processes of their own, so their use stays in one place."""
+    users = {m.name for m in modules() for name, _ in imported(m) if name.split(".")[0] == library}
+    assert len(users) <= 1, sorted(users)
 
 
 def test_one_module_of_the_registry_package_opens_sockets() -> None:

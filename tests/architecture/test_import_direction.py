@@ -86,7 +86,20 @@ def test_an_upward_import_is_found(tmp_path: Path, where: str, text: str) -> Non
 
 def test_the_command_line_starts_without_the_heavy_libraries() -> None:
     """`--version` is bound to 0.2 s, so what the entry module imports at its top stays small."""
-    heavy = {"yaml", "urllib3", "rich", "zstandard", "isal", "deflate", "http", "ssl", "subprocess", "asyncio"}
+    heavy = {
+        "yaml",
+        "urllib3",
+        "docker",
+        "python_on_whales",
+        "rich",
+        "zstandard",
+        "isal",
+        "deflate",
+        "http",
+        "ssl",
+        "subprocess",
+        "asyncio",
+    }
     by_name = {m.name: m for m in modules()}
     entry = by_name.get("imagebuild.cli.main")
     if entry is None:

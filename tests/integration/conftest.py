@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from real_engine import RealEngine
 from real_registry import RealRegistry
 from sid_programs import SidPrograms, sid_root
 
@@ -22,4 +24,15 @@ def registry(tmp_path: Path) -> Iterator[RealRegistry]:
     folder = tmp_path / "registry"
     folder.mkdir()
     with RealRegistry(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngine]:
+    """A Docker engine for the tests of one module."""
+    # a short path: a socket's name has room for 107 bytes
+    with (
+        tempfile.TemporaryDirectory(prefix="engine-", dir="/tmp", ignore_cleanup_errors=True) as name,
+        RealEngine(Path(name)) as running,
+    ):
         yield running

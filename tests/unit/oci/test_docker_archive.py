@@ -168,8 +168,8 @@ def test_what_a_layer_claims_is_checked(tmp_path: Path) -> None:
 
 
 def test_layers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("imagebuild.oci.docker_archive.GIGABYTE", 1000)
-    monkeypatch.setattr("imagebuild.oci.docker_archive.RATIO", 1)
+    monkeypatch.setattr("imagebuild.oci.docker_image.GIGABYTE", 1000)
+    monkeypatch.setattr("imagebuild.oci.docker_image.RATIO", 1)
     made = make_image(ImageSpec((LayerSpec((File("a", bytes(100_000)),), compression="zstd"),)))
     with pytest.raises(RefusedError) as caught:
         DockerArchiveSink(tmp_path / "a").store(as_image(made))

@@ -1,0 +1,69 @@
+"""A Docker engine of the test's own: Debian's dockerd with root, data, socket and pid file below one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import tools
+
+CLIENT = "/usr/bin/docker"
+"""Debian's own client, as the package docker.io installs it; a newer one before it in PATH may lack BuildKit's half."""
+
+
+class RealEngine:
+    """dockerd, overlay2, without a network of its own.  `host` is the value for DOCKER_HOST."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.host = f"unix://{folder}/s"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> RealEngine:
+        tools.root()
+        if not Path(CLIENT).exists():
+            tools.missing(f"the program {CLIENT} is not installed")
+        command = [tools.program("dockerd"), f"--host={self.host}", "--storage-driver=overlay2"]
+        command += ["--bridge=none", "--iptables=false", f"--pidfile={self.folder}/pid"]
+        command += [f"--data-root={self.folder}/data", f"--exec-root={self.folder}/exec"]
+        with (self.folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        for _ in range(600):
+            if self._process.poll() is not None:
+                tools.missing(f"dockerd does not start here: {self.log()}")
+            if subprocess.run(self.command("version"), capture_output=True, check=False).returncode == 0:
+                return self
+            time.sleep(0.05)
+        self.__exit__(None, None, None)
+        raise AssertionError(f"dockerd does not answer: {self.log()}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(60)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def command(self, *words: str | os.PathLike[str]) -> list[str]:
+        return [CLIENT, "--host", self.host, *map(str, words)]
+
+    def run(self, *words: str | os.PathLike[str]) -> str:
+        """What the client prints.  An exit code other than 0 fails the test."""
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False, timeout=600)
+        assert done.returncode == 0, f"docker {' '.join(map(str, words))}: {done.stderr[-3000:]}"
+        return done.stdout
+
+    def inspect(self, name: str) -> Any:
+        return json.loads(self.run("image", "inspect", name))[0]
+
+    def container(self, image: str, *words: str) -> str:
+        """What a program in a container prints: no network, few descriptors (the default limit makes some slow)."""
+        return self.run("run", "--rm", "--network", "none", "--ulimit", "nofile=1024", image, *words)
