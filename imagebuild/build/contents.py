@@ -47,7 +47,8 @@ class Contents:
             data = self.get(digest)
             if data is None:
                 raise AssertionError(f"{what} {digest} was never read")
-            packed.append((len(zlib.compress(data, 9)), what))
+            there = self.committed.packed_size(digest)
+            packed.append((len(zlib.compress(data, 9)) if there is None else there, what))
         total = sum(size for size, _ in packed)
         if total > CONTENT_LIMIT:
             largest = max(packed)

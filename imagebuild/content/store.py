@@ -122,6 +122,13 @@ class CompressedStore:
             atomic_write(self.path(digest), zlib.compress(data, 9))
         return digest
 
+    def packed_size(self, digest: Digest) -> int | None:
+        """Bytes on disk of one entry, None where there is none."""
+        try:
+            return self.path(digest).stat().st_size
+        except FileNotFoundError:
+            return None
+
     def size(self) -> int:
         """Bytes on disk of all entries."""
         return sum(self.path(d).stat().st_size for d in self.digests())

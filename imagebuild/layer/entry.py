@@ -115,6 +115,11 @@ class View(Protocol):
         """Names and nodes of a folder as far as read, and whether that list is complete."""
         ...
 
+    def named(self, path: str) -> list[str]:
+        """The paths below a folder that entries of read layers name, hidden ones too, in path order: cheap, for callers
+        that look up the few whose names they want."""
+        ...
+
     def walk(self, path: str = "") -> list[tuple[str, Found]]:
         """Every path at and below `path` that read layers show, in path order (by bytes)."""
         ...

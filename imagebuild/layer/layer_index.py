@@ -45,6 +45,15 @@ class LayerIndex:
         """Whether the layer has an entry below `path`."""
         return _any_below(self._lists()[0], path)
 
+    def below(self, folder: str) -> list[str]:
+        """Paths of the entries below `folder`, by bytes."""
+        paths, start = self._lists()[0], bytes_of(folder) + b"/"
+        if not folder:
+            return [path for path in paths if path]
+        at = bisect_left(paths, start, key=bytes_of)
+        # "0" is the byte after "/"
+        return paths[at : bisect_left(paths, bytes_of(folder) + b"0", lo=at, key=bytes_of)]
+
     def comes_before(self, folder: str) -> bool:
         """Whether anything in `folder` stands, or may stand, before the folder's own entry in the tar."""
         start, own = bytes_of(folder) + b"/", self.entries[folder].offset

@@ -304,6 +304,11 @@ class MergedView:
             full = f"{path}/{name}" if path else name
             yield full, self._step(node, full)
 
+    def named(self, path: str) -> list[str]:
+        """The paths below a folder that entries of read layers name, hidden ones too, in path order: cheap, for callers
+        that look up the few whose names they want."""
+        return sorted({name for index in self._read.values() for name in index.below(path)}, key=bytes_of)
+
     def walk(self, path: str = "") -> list[tuple[str, Found]]:
         """Every path at and below `path` that read layers show, in path order (by bytes), as in `children`."""
         out = []

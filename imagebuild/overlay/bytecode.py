@@ -180,12 +180,15 @@ def find_jit_caches(
     if not any(path.startswith(inside) and path.endswith(_JIT_SOURCES) for path in changed):
         return ()
     held: dict[str, list[str]] = {}
-    for path, found in view.walk(package):
+    for path in view.named(package):
         parts = path[len(inside) :].split("/")
-        if found.entry.kind is Kind.DIRECTORY or is_below(path, gone) or path in changed or len(parts) < 2:
+        if path in changed or len(parts) < 2 or not _JIT_MODULE.match(parts[-1]):
             continue
         depth = next((number for number, part in enumerate(parts[:-1], 1) if part in _JIT_FOLDERS), 0)
-        if depth and _JIT_MODULE.match(parts[-1]):
+        if not depth or is_below(path, gone):
+            continue
+        found = view.lookup(path)
+        if isinstance(found, Found) and found.entry.kind is not Kind.DIRECTORY:
             held.setdefault(join(package, "/".join(parts[:depth])), []).append("/".join(parts[depth:]))
     out = []
     for folder, modules in sorted(held.items()):

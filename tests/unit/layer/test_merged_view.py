@@ -236,6 +236,16 @@ def test_a_folder_s_list_is_complete_only_when_nothing_below_can_add_to_it() -> 
     assert shown.children("d/x") == ({}, True)
 
 
+def test_named_lists_every_entry_below_a_folder_and_nothing_beside_it() -> None:
+    lower = (File("d/a", b"x"), File("d-/b", b"x"), File("d/s/x", b"x"), File("d0", b"x"), File("e", b"x"))
+    shown = view(lower, None, (Folder("d/s"), Whiteout("d/a"), File("d/é", b"y")))
+    assert shown.named("d") == ["d/s", "d/é"]
+    shown = view(lower, (Folder("d/s"), Whiteout("d/a"), File("d/é", b"y")))
+    assert shown.named("d") == ["d/a", "d/s", "d/s/x", "d/é"]
+    assert shown.named("d/s/x") == []
+    assert set(shown.named("")) >= {path for path, found in shown.walk() if path and found.entry.kind is Kind.FILE}
+
+
 # Paths that are hard on implementations
 
 
