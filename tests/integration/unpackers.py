@@ -96,6 +96,8 @@ def docker(scratch: Path) -> Iterator[list[str]]:
                 if subprocess.run([*asked, "version"], capture_output=True, check=False).returncode == 0:
                     break
                 time.sleep(0.1)
+            else:
+                missing("dockerd does not answer: " + (scratch / "log").read_text()[-300:])
             yield asked
         finally:
             process.terminate()
