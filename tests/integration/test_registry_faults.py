@@ -6,6 +6,7 @@ goharbor/harbor#23600 (one byte changed), moby/moby#33558.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -91,10 +92,8 @@ class CuttingProxy:
         except OSError:
             pass
         for one in (source, target):
-            try:
+            with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 @pytest.mark.parametrize("upward", [True, False], ids=["upload", "answer"])
