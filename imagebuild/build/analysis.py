@@ -27,6 +27,9 @@ from imagebuild.overlay.series import AppliedSeries, apply_series
 from imagebuild.target.document import Target
 from imagebuild.target.lock_types import LayerItem, PathFact, RootFact
 
+SHOWN_LIMIT = 4 << 20
+"""Bytes of a replaced file whose difference is shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -90,6 +93,7 @@ class PlatformAnalyser:
             self.asked.whole,
             lambda path: bool(distributions.owners(path)),
             lambda found: self._bytes(found, layers),
+            lambda path, found: self._shown(found) if path in self.asked.shown else None,
         )
         return _Look(view, config, distributions, layout, roots, live, complete)
 
@@ -166,6 +170,12 @@ class PlatformAnalyser:
         number = self._holder(found.data, found.layer, layers)
         listed = self.child.manifest.layers
         return self.reader.file(found.data, listed[number], number + 1, len(listed))
+
+    def _shown(self, found: Found) -> bytes | None:
+        """The bytes of a file that is replaced, where they were captured; large ones and binaries help nobody."""
+        if found.data.sha256 is None or found.data.size > SHOWN_LIMIT:
+            return None
+        return self.reader.contents.get(found.data.sha256)
 
     @staticmethod
     def _holder(entry: Entry, top: int, layers: Sequence[LayerFacts | None]) -> int:

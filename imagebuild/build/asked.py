@@ -21,18 +21,20 @@ from imagebuild.overlay.patch_parse import parse_patch
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """ROOT/relative paths of a series: all that are named, those expected to be new, and those whose bytes are needed
-    (patched and edited ones, and text that is replaced whole, for its diff)."""
+    """ROOT/relative paths of a series: all that are named, those expected to be new, those whose bytes are needed (patched
+    and edited ones), and those whose bytes are shown (replaced whole: a reviewer, or a mismatch, shows the difference)."""
 
     named: frozenset[str]
     new: frozenset[str]
     whole: frozenset[str]
+    shown: frozenset[str] = frozenset()
 
 
 def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
     """Raises what parse_patch raises."""
     named: set[str] = set()
     whole: set[str] = set()
+    shown: set[str] = set()
     # the first overlay that touches a path speaks of the base; later ones speak of what that one made
     new: dict[str, bool] = {}
     for overlay in overlays:
@@ -55,7 +57,9 @@ def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
             elif isinstance(change, FileChange | SymlinkChange):
                 path = change.to if isinstance(change, FileChange) else change.path
                 named.add(path)
+                shown.update([path] if isinstance(change, FileChange) else [])
                 new.setdefault(path, True)
             elif isinstance(change, DeleteChange) and change.path is not None:
                 named.add(change.path)
-    return Asked(frozenset(named), frozenset(path for path, is_new in new.items() if is_new), frozenset(whole))
+    expected_new = frozenset(path for path, is_new in new.items() if is_new)
+    return Asked(frozenset(named), expected_new, frozenset(whole), frozenset(shown - whole))

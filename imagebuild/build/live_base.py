@@ -24,7 +24,8 @@ class LiveBase:
 
     `folders` maps root names to image folders (no leading `/`).  `expected_new` are the ROOT/relative paths that the
     overlays expect to be absent; only for those is "not down to the package's own layer" good enough, and only where
-    `listed` (the owning RECORD) does not name the path.  `bytes_of` fetches the data of a found file.
+    `listed` (the owning RECORD) does not name the path.  `bytes_of` fetches the data of a found file, `at_hand` gives those of
+    one that is not needed where they were captured.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class LiveBase:
         needs_bytes: Collection[str],
         listed: Callable[[str], bool],
         bytes_of: Callable[[Found], bytes],
+        at_hand: Callable[[str, Found], bytes | None] = lambda path, found: None,
     ) -> None:
         self.view = view
         self.folders = folders
@@ -49,6 +51,7 @@ class LiveBase:
         self._needs_bytes = needs_bytes
         self._listed = listed
         self._bytes_of = bytes_of
+        self._at_hand = at_hand
 
     def place(self, path: str) -> str:
         """The resolved image path of a ROOT/relative path.  Raises NeedsDeeper."""
@@ -82,7 +85,7 @@ class LiveBase:
                     found=kind.value,
                 )
             self.found[path] = found
-            data = self._bytes_of(found) if path in self._needs_bytes else None
+            data = self._bytes_of(found) if path in self._needs_bytes else self._at_hand(path, found)
             return BaseFile(data, found.data.mode, found.data.sha256)
         self._absent(path, resolved, found)
         return None

@@ -157,7 +157,7 @@ class Locker:
     ) -> tuple[Analysis, list[LayerFacts | None]]:
         """Reads layers from the top until every question is settled (images.md, Reading 2)."""
         relatives = []
-        for path in asked.whole:
+        for path in asked.whole | asked.shown:
             root, _, relative = path.partition("/")
             spec = self.target.roots.get(root)
             package = (spec.python or "").replace(".", "/") if spec is not None else ""

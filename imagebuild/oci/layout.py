@@ -118,7 +118,9 @@ class LayoutSink:
         self._create()
         self._remove_orphans()
         with locked(self.path / "blobs", shared=True):
-            known = image.top.descriptor.digest in {e.digest for e in self._reader.index().manifests}
+            index = self._reader.index()
+            known = image.top.descriptor.digest in {e.digest for e in index.manifests}
+            self._replaced(index, image, name, force)
             written = self._write_own(image, known)
             missing, fetched = self._write_base(image, complete, known)
             with locked(self.path):
@@ -237,11 +239,9 @@ class LayoutSink:
         """Writes the entry of index.json; the digest that it replaced."""
         index = self._reader.index()
         top = image.top.descriptor
-        old = _standing(self._reader, index, name)
+        old = self._replaced(index, image, name, force)
         if any(entry.digest == top.digest for entry in old):
             return None
-        if name is None and old and not force:
-            self._check_unnamed(old, image.labels)
         entry = layout_entry(top, name)
         listed: list[Any] = list(index.value.get("manifests") or [])
         places = [n for n, found in enumerate(index.manifests) if any(found is o for o in old)]
@@ -256,6 +256,14 @@ class LayoutSink:
             raise RefusedError("oci.document-too-large", f"{INDEX_FILE} in {self.location} would be too large")
         atomic_write(self.path / INDEX_FILE, raw)
         return old[0].digest if old else None
+
+    def _replaced(self, index: Index, image: Image, name: str | None, force: bool) -> list[Descriptor]:
+        """The entries that give way.  Asked before anything is written, and again when the name is about to move."""
+        old = _standing(self._reader, index, name)
+        same = any(entry.digest == image.top.descriptor.digest for entry in old)
+        if name is None and old and not same and not force:
+            self._check_unnamed(old, image.labels)
+        return old
 
     def _check_unnamed(self, old: list[Descriptor], labels: Mapping[str, str]) -> None:
         if len(old) == 1 and labels:
