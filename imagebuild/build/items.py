@@ -18,7 +18,7 @@ from imagebuild.overlay.findings import Finding, Severity
 from imagebuild.overlay.record import PROVENANCE_NAME, RecordPlan, record_edits
 from imagebuild.overlay.series import AppliedSeries
 from imagebuild.overlay.times import entry_time
-from imagebuild.target.lock_types import LayerItem
+from imagebuild.target.lock_types import SECONDS_1980, LayerItem
 
 
 class ItemMaker:
@@ -57,6 +57,36 @@ class ItemMaker:
         self._links_and_deletions()
         self._bytecode()
         self._records(keep_record)
+        self._kept_parents()
+
+    def _kept_parents(self) -> None:
+        """Entries for existing folders above our items that are not what engines make of a folder without entry.
+
+        docker and podman with an overlay driver give such a folder 0755, 0:0 and no attributes, whatever lies below, so a
+        1777 or foreign-owned folder would change under a layer that only adds a file to it (ADR 11).
+        """
+        for path in [item.path.lstrip("/") for item in self.items]:
+            parent = path.rpartition("/")[0]
+            while parent:
+                found = self.view.lookup(parent)
+                if isinstance(found, Found) and found.entry.kind is Kind.DIRECTORY and not is_implied(found.entry):
+                    entry = found.entry
+                    xattrs = inherited_xattrs(entry)
+                    if (entry.mode, entry.uid, entry.gid, bool(xattrs)) != (0o755, 0, 0, False):
+                        time = max(entry.mtime, SECONDS_1980)
+                        self._add(
+                            LayerItem(
+                                image_path(parent),
+                                "directory",
+                                "parent",
+                                entry.mode,
+                                entry.uid,
+                                entry.gid,
+                                time,
+                                xattrs=xattrs,
+                            )
+                        )
+                parent = parent.rpartition("/")[0]
 
     def _add(self, item: LayerItem) -> None:
         if item.path not in self._made:
