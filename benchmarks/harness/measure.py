@@ -36,11 +36,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Wall time in seconds from just before the program starts until it has ended, its greatest resident size in bytes,
-    what it printed."""
+    """Wall time in seconds from just before the program starts until it has ended, and what it printed."""
 
     wall: float
-    memory: int
     output: str
 
 
@@ -59,17 +57,16 @@ def run(step: Step) -> Ran:
         )
         killer = threading.Timer(DEADLINE, child.kill)
         killer.start()
-        _, status, usage = os.wait4(child.pid, 0)  # child.wait() would not tell the size of this child alone
+        child.wait()
         wall = time.perf_counter() - begun
         killer.cancel()
-        child.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         text = out.read().decode("utf-8", "replace")
         if child.returncode != 0:
             err.seek(0)
             said = (text + err.read().decode("utf-8", "replace"))[-3000:]
             raise Failed(f"{' '.join(step.command)}: exit {child.returncode}\n{said}")
-    return Ran(wall, usage.ru_maxrss * 1024, text)
+    return Ran(wall, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,6 @@ class Result:
     walls: list[float] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
     traffic: list[Traffic] = field(default_factory=list)
-    memory: int = 0
     outputs: list[str] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
     same_tree: bool | None = None
@@ -164,7 +160,6 @@ def measure_once(way: Way, place: Place, repeat: int, result: Result, registry: 
     for step in way.steps(place, repeat):
         ran = run(step)
         parts[step.label] = parts.get(step.label, 0.0) + ran.wall
-        result.memory = max(result.memory, ran.memory)
         outputs.append(ran.output)
     result.walls.append(sum(parts.values()))
     result.parts.append(parts)

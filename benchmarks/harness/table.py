@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,19 @@ HEADINGS = {
     "verify": "already pushed",
     "imports": "alone",
     "alone": "alone",
+}
+
+_TOLD = {
+    "kind",
+    "transfer",
+    "read_bytes",
+    "not_proven",
+    "unchanged",
+    "passed",
+    "entries",
+    "hashed",
+    "read",
+    "peak_memory_bytes",
 }
 
 
@@ -67,6 +81,19 @@ def markdown(ways: list[Way], results: Mapping[str, Result], delay: float) -> st
     return "\n".join(rows) + "\n"
 
 
+def _said(outputs: list[str]) -> list[Any]:
+    """What the last run's programs printed, where that was JSON."""
+    out = []
+    for text in outputs:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            out.append({key: value[key] for key in value.keys() & _TOLD})
+    return out
+
+
 def document(ways: list[Way], results: Mapping[str, Result]) -> list[dict[str, Any]]:
     """One JSON object a way."""
     out = []
@@ -88,7 +115,7 @@ def document(ways: list[Way], results: Mapping[str, Result]) -> list[dict[str, A
                 "uploaded_bytes": result.middle("up"),
                 "base_blob_requests": result.middle("base_blobs"),
                 "sequential_rounds": max(result.rounds) if result.rounds else None,
-                "peak_memory_bytes": result.memory,
+                "said": _said(result.outputs),
                 "same_tree": result.same_tree,
                 "faults": result.faults,
             }
