@@ -33,6 +33,8 @@ TESTING_MAY = frozenset({"socket", "ssl", "http.client"})
 PROGRAMS = {"imagebuild.__main__", "imagebuild.build.rebuild", "imagebuild.testing.bases"}
 """Modules that are run as processes of their own: they answer on stdout and end with a code.  `rebuild` is what `reproduce`
 starts under another umask and user; `bases` makes what the targets stand on (`make bases`)."""
+EXPORTED = "imagebuild.build.exported"
+"""Pieces of a script that `export` writes out: they run elsewhere, alone, and nothing in imagebuild runs them."""
 OF_PROGRAMS = {"prints", "ends the process", "changes the process"}
 
 CALLS: dict[str, tuple[str, frozenset[str]]] = {
@@ -58,7 +60,9 @@ def dotted(node: ast.expr) -> str:
 
 
 def open_doors(module: Module) -> list[str]:
-    out = []
+    out: list[str] = []
+    if module.name.startswith(EXPORTED + "."):
+        return out
     for name, line in imported(module):
         for wanted, (door, areas) in MODULES.items():
             if (name == wanted or name.startswith(wanted + ".")) and module.area not in areas:
@@ -100,6 +104,15 @@ def test_one_module_of_the_registry_package_opens_sockets() -> None:
         if module.area == "registry" and name.split(".")[0] in ("socket", "ssl", "urllib3")
     }
     assert len(openers) <= 2, sorted(openers)
+
+
+def test_the_pieces_of_exported_scripts_are_run_by_nothing_and_stand_alone() -> None:
+    for module in modules():
+        names = [name for name, _ in imported(module) if name.startswith("imagebuild.")]
+        inside = module.name.startswith(EXPORTED)
+        assert (
+            all(name.startswith(EXPORTED) for name in names) if inside else not any(EXPORTED in name for name in names)
+        )
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import ast
 import base64
 import json
 import re
-import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -14,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from imagebuild.build.export import whiteout_step
 from imagebuild.build.export_text import dockerfile_text, literal
+from imagebuild.errors import RefusedError
 from imagebuild.overlay.patch_make import make_diff
-from imagebuild.testing.small_engine import ENVS, ENVS_AFTER
+from imagebuild.target.lock_types import LayerItem, PathFact
+from imagebuild.testing.small_engine import SCHEDULER
 
 
 @pytest.fixture
@@ -49,14 +51,16 @@ def test_the_same_lock_gives_the_same_bytes(script: str, verb: Any, tmp_path: Pa
 
 
 def test_a_reviewer_reads_the_patch(script: str) -> None:
-    diff = make_diff("x", ENVS, ENVS_AFTER).decode()
-    for line in diff.splitlines()[3:]:
-        assert ascii(line + "\n")[1:-1] in script or repr((line + "\n").encode())[2:-1] in script
+    diff = make_diff("x", SCHEDULER, SCHEDULER.replace(b"state + 17", b"state + 18"))
+    for line in diff.splitlines(keepends=True)[3:]:
+        assert f"        {line!r}\n" in script
     assert "content id: sha256:" in script
     assert "overlay: tune: tune the engine" in script
 
 
-@pytest.mark.parametrize("data", [b"", b"a\nb", b"a\r\nb'\"\\\n", "naïve\n".encode(), b"\0\xff" * 500, b'"""\n\'\'\'\n'])
+@pytest.mark.parametrize(
+    "data", [b"", b"a\nb", b"a\r\nb'\"\\\n", "naïve\n".encode(), b"\0\xff" * 500, b"\"\"\"\n'''\n"]
+)
 def test_a_literal_is_its_bytes(data: bytes) -> None:
     assert eval(literal(data), {"base64": base64, "zlib": zlib}) == data
 
@@ -69,19 +73,20 @@ def test_a_stale_lock_gives_no_script(in_workspace: Any, verb: Any) -> None:
     assert (answer.code, answer.document["code"]) == (1, "lock.stale")
 
 
-def test_a_whole_folder_is_not_deleted_unseen(in_workspace: Any, verb: Any) -> None:
-    space = in_workspace()
-    shutil.rmtree(space.root / "overlays" / "tune")
-    space.write_overlay(changes="  - delete: {path: engine/data}\n", files={})
-    assert verb("lock", "tuned", "--complete").code == 0
-    answer = verb("export", "tuned", "--as", "script", "--json")
-    assert (answer.code, answer.document["code"]) == (1, "export.unguarded")
-    assert "engine/data" in answer.document["message"]
+def test_a_whole_folder_is_not_deleted_unseen() -> None:
+    item = LayerItem("/site/engine/data", "whiteout", "change:engine/data")
+    with pytest.raises(RefusedError, match="/site/engine/data is deleted with everything in it") as caught:
+        whiteout_step(item, None)
+    assert caught.value.code == "export.unguarded"
+    link = PathFact(item.path, "present", kind="symlink", link="other")
+    assert whiteout_step(item, link) == {"path": item.path, "kind": "whiteout", "before_link": "other"}
 
 
 def test_what_does_not_fit_into_one_file_is_refused(in_workspace: Any, verb: Any) -> None:
     space = in_workspace()
-    space.write_overlay(changes="  - file: files/big\n    to: engine/big\n", files={"files/big": bytes(range(256)) * 20_000})
+    space.write_overlay(
+        changes="  - file: files/big\n    to: engine/big\n", files={"files/big": bytes(range(256)) * 20_000}
+    )
     assert verb("lock", "tuned").code == 0
     answer = verb("export", "tuned", "--as", "script", "--json")
     assert (answer.code, answer.document["code"]) == (1, "export.too-large")
@@ -115,7 +120,12 @@ def test_a_dockerfile_carries_the_script_and_needs_no_context(in_workspace: Any,
     script = verb("export", "tuned", "--as", "script", "--output", "-").out
     text = verb("export", "tuned", "--as", "dockerfile", "--output", "-").out
     lines = text.splitlines()
-    assert [line.split()[0] for line in lines if line and not line.startswith(("#", " "))] == ["ARG", "FROM", "RUN", "ENV"]
+    assert [line.split()[0] for line in lines if line and not line.startswith(("#", " "))] == [
+        "ARG",
+        "FROM",
+        "RUN",
+        "ENV",
+    ]
     assert lines[-1] == 'ENV A="x\\$y\\"z"'
     assert unpacked(text).rstrip() == script.encode().rstrip()
 
