@@ -23,6 +23,7 @@ from imagebuild.content.digest import Digest
 from imagebuild.oci import media_types as mt
 from imagebuild.oci.descriptor import Descriptor
 from imagebuild.oci.platform import Platform
+from imagebuild.testing.raw_tar import stored_gzip
 
 MTIME = 1_700_000_000
 """The time of entries that name none, seconds since 1970."""
@@ -228,7 +229,7 @@ def compress(tar: bytes, compression: Compression) -> bytes:
         import zstandard
 
         return zstandard.ZstdCompressor(level=3).compress(tar)
-    return gzip.compress(tar, compresslevel=0 if compression == "stored" else 6, mtime=0)
+    return stored_gzip(tar) if compression == "stored" else gzip.compress(tar, compresslevel=6, mtime=0)
 
 
 def _layer_type(family: mt.Family, compression: Compression) -> str:

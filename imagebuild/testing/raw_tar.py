@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Mapping
 
 from imagebuild.content.digest import Digest
@@ -93,3 +94,14 @@ def blob(tar: bytes, *, compressed: bool = False) -> tuple[bytes, Descriptor]:
     """The tar as a layer blob, plain or gzip, with its descriptor."""
     data = gzip.compress(tar, 1, mtime=0) if compressed else tar
     return data, Descriptor(mt.OCI_LAYER_GZIP if compressed else mt.OCI_LAYER, Digest.of(data), len(data))
+
+
+def stored_gzip(data: bytes) -> bytes:
+    """A gzip member of stored blocks (RFC 1951, 3.2.4; RFC 1952), the same bytes under every version of zlib."""
+    out = [b"\x1f\x8b\x08\0\0\0\0\0\0\xff"]
+    for start in range(0, len(data), 0xFFFF) or (0,):
+        part = data[start : start + 0xFFFF]
+        last = start + len(part) == len(data)
+        out += [bytes([last]), len(part).to_bytes(2, "little"), (len(part) ^ 0xFFFF).to_bytes(2, "little"), part]
+    out += [zlib.crc32(data).to_bytes(4, "little"), (len(data) & 0xFFFFFFFF).to_bytes(4, "little")]
+    return b"".join(out)
