@@ -27,6 +27,7 @@ VERBS = (
     Verb("reproduce", "build again elsewhere and compare every byte"),
     Verb("verify", "recompute what an image claims about itself"),
     Verb("export", "write the same change as a script or Dockerfile for the pristine image"),
+    Verb("gsm8k", "compare accuracy runs of patched and unpatched engines"),
     Verb("ref", "print the line by which docker, podman, enroot, pyxis or a recipe names the image"),
     Verb("cache", "show or prune the cache"),
     Verb("schema", "print the JSON Schema of a file that people write"),

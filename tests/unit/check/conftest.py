@@ -1,0 +1,63 @@
+"""Small accuracy runs as lm-eval writes them."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILTERS = ("strict-match", "flexible-extract")
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    def make(
+        name: str,
+        right: Sequence[bool],
+        *,
+        prompts: str = "p",
+        responses: Sequence[str] | None = None,
+        meta: dict[str, Any] | None = None,
+        summary: dict[str, Any] | None = None,
+        claimed: float | None = None,
+        effective: int | None = None,
+        suffix: str = "",
+    ) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        score = sum(right) / len(right) if claimed is None else claimed
+        count = len(right) if effective is None else effective
+        results = {
+            "results": {"gsm8k": {"alias": "gsm8k", **{f"exact_match,{one}": score for one in FILTERS}}},
+            "n-samples": {"gsm8k": {"original": count, "effective": count}},
+            "model_name": "m",
+            "lm_eval_version": "0.4.13",
+        }
+        (folder / f"results_2026-11-30T00-00-00{suffix}.json").write_text(json.dumps(results))
+        lines = []
+        for one in FILTERS:
+            for number, correct in enumerate(right):
+                text = responses[number] if responses else f"#### {number if correct else -number - 1}"
+                lines.append(
+                    json.dumps(
+                        {
+                            "doc_id": number,
+                            "filter": one,
+                            "exact_match": float(correct),
+                            "resps": [[text]],
+                            "filtered_resps": [text.removeprefix("#### ")],
+                            "doc_hash": f"d{number}",
+                            "prompt_hash": f"{prompts}{number}",
+                            "target_hash": f"t{number}",
+                        }
+                    )
+                )
+        (folder / f"samples_gsm8k_2026-11-30T00-00-00{suffix}.jsonl").write_text("\n".join(lines) + "\n")
+        for file, document in (("meta_env.json", meta), ("summary.json", summary)):
+            if document is not None:
+                (folder / file).write_text(json.dumps(document))
+        return folder
+
+    return make
