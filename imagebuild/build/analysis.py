@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
+from imagebuild.build.artefact_plan import ArtefactPlan, plan_wheels, refuse_early_changes, wheel_changes
+from imagebuild.build.artefact_store import ArtefactFile, ArtefactStore
 from imagebuild.build.asked import Asked
 from imagebuild.build.items import ItemMaker
 from imagebuild.build.layer_data import fact_of, image_path, layer_path
 from imagebuild.build.live_base import LiveBase, NeedsDeeper
-from imagebuild.build.reading import BaseReader, ViewContents
+from imagebuild.build.reading import CAPTURE_LIMIT, BaseReader, too_large
+from imagebuild.build.series_artefacts import SeriesArtefacts
+from imagebuild.build.survey import Survey, survey
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError, SeveralErrors, UnavailableError
-from imagebuild.layer.entry import Entry, Found, LayerFacts
+from imagebuild.layer.entry import Data, Entry, Found, LayerFacts
 from imagebuild.layer.view import MergedView
+from imagebuild.oci.platform import Platform
 from imagebuild.oci.tree import Child
-from imagebuild.overlay.distributions import Distributions, find_places, read_distributions
+from imagebuild.overlay.blob_checks import check_blob
+from imagebuild.overlay.changes import BlobChange
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.findings import Finding, Severity
 from imagebuild.overlay.identity import IdentityState, check_identity, require_identity
-from imagebuild.overlay.interpreters import RootConfig
-from imagebuild.overlay.roots import PythonLayout, Root, find_root, read_layout
+from imagebuild.overlay.roots import Root, find_root
 from imagebuild.overlay.search_path import ShadowState
 from imagebuild.overlay.series import AppliedSeries, apply_series
 from imagebuild.target.document import Target
-from imagebuild.target.lock_types import LayerItem, PathFact, RootFact
+from imagebuild.target.lock_types import ArtefactSource, LayerItem, PathFact, RootFact
+from imagebuild.target.sku import SKUS
 
 SHOWN_LIMIT = 4 << 20
 """Bytes of a replaced file whose difference is shown."""
@@ -33,8 +38,9 @@ SHOWN_LIMIT = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What locking learned of one platform.  `files` gives the bytes of each file item by image path, `kept` bytes that a
-    locked build needs (compiled patches); provenance files are missing in `files`, they need the content id."""
+    """What locking learned of one platform.  `files` gives the bytes of each file item of `changes` by image path, `artefact_files` the
+    data of those of `artefacts`, `kept` bytes that a locked build needs (compiled patches); provenance files are missing in
+    `files`, they need the content id."""
 
     roots: tuple[RootFact, ...]
     facts: tuple[PathFact, ...]
@@ -45,26 +51,35 @@ class Analysis:
     files: dict[str, bytes]
     kept: tuple[bytes, ...]
     findings: tuple[Finding, ...]
+    artefacts: tuple[LayerItem, ...]
+    artefact_files: Mapping[str, Data]
+    sources: tuple[ArtefactSource, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A view and what was found in it."""
+    """The base as it is (`below`) and under the wheels of the series (`seen`), what they become, and the roots in it."""
 
-    view: MergedView
-    config: RootConfig
-    distributions: Distributions
-    layout: PythonLayout
+    below: Survey
+    plan: ArtefactPlan
+    seen: Survey
+    stack: Sequence[LayerFacts | None]
     roots: list[Root]
     live: LiveBase
-    complete: bool
 
 
 class PlatformAnalyser:
     """Analyses one platform on ever deeper views until everything is settled."""
 
     def __init__(
-        self, target: Target, overlays: Sequence[Overlay], asked: Asked, child: Child, reader: BaseReader, created: int
+        self,
+        target: Target,
+        overlays: Sequence[Overlay],
+        asked: Asked,
+        child: Child,
+        reader: BaseReader,
+        created: int,
+        store: ArtefactStore,
     ) -> None:
         self.target = target
         self.overlays = overlays
@@ -72,51 +87,81 @@ class PlatformAnalyser:
         self.child = child
         self.reader = reader
         self.created = created
+        self.store = store
+        self.platform = child.config.platform.normalised()
+        self._plan: ArtefactPlan | None = None
 
     def base(self, layers: Sequence[LayerFacts | None]) -> LiveBase:
-        """The base as a series sees it, roots found.  Raises NeedsDeeper, and what finding roots raises."""
+        """The base under the wheels of the series, as a series sees it, roots found.  Raises NeedsDeeper, and what finding roots and
+        planning wheels raises."""
         return self._look(layers).live
 
     def _look(self, layers: Sequence[LayerFacts | None]) -> _Look:
-        view = MergedView(layers)
-        contents = ViewContents(view, self.reader.contents)
-        config = RootConfig(tuple(self.child.config.environment), self.child.config.working_dir, _user(self.child))
-        paths = chain.from_iterable(facts.entries for facts in layers if facts is not None)
-        distributions = read_distributions(view, contents, find_places(view, paths))
-        layout = read_layout(view, contents, config, distributions)
-        complete = all(facts is not None for facts in layers)
-        roots = self._roots(view, contents, config, layout, complete)
+        below = survey(self.child, self.reader.contents, layers)
+        plan = self._wheels(below)
+        seen, stack = below, layers
+        if plan.facts is not None:
+            stack = [*layers, plan.facts]
+            seen = survey(self.child, self.reader.contents, stack)
+        roots = self._roots(seen)
         live = LiveBase(
-            view,
+            seen.view,
             {root.name: root.folder for root in roots},
             self.asked.new,
             self.asked.whole,
-            lambda path: bool(distributions.owners(path)),
-            lambda found: self._bytes(found, layers),
+            lambda path: bool(seen.distributions.owners(path)),
+            lambda found: self._bytes(found, stack, plan),
             lambda path, found: self._shown(found) if path in self.asked.shown else None,
         )
-        return _Look(view, config, distributions, layout, roots, live, complete)
+        return _Look(below, plan, seen, stack, roots, live)
+
+    def _wheels(self, below: Survey) -> ArtefactPlan:
+        if self._plan is None:
+            wheels = wheel_changes(self.overlays)
+            plan = plan_wheels(wheels, below, self.store, self.platform, self.created, self.reader.contents)
+            if not below.complete:
+                return plan
+            self._plan = plan
+        return self._plan
 
     def run(self, layers: Sequence[LayerFacts | None]) -> Analysis:
         """Raises NeedsDeeper where layers that were not read could decide, and every refusal of guards and roots."""
         look = self._look(layers)
-        view, live, roots, config = look.view, look.live, look.roots, look.config
-        unproven_identity = self._identity(look.distributions, look.layout, look.complete)
+        view, live, roots = look.seen.view, look.live, look.roots
+        unproven_identity = self._identity(look.seen)
+        findings: list[Finding] = []
+        architecture = self._architecture()
+
+        def check(overlay: Overlay, change: BlobChange, platform: Platform, file: ArtefactFile) -> None:
+            findings.extend(check_blob(overlay.name, change, platform, file.path, architecture))
+
+        bring = SeriesArtefacts(self.store, self.asked.whole, check)
+        refuse_early_changes(self.overlays, self.platform, look.plan, live)
         applied = apply_series(
             self.overlays,
             list(live.folders),
             live,
-            self.child.config.platform.normalised(),
+            self.platform,
             expect_applied=self.target.expect_applied,
             known=self.reader.contents.get,
+            bring=bring,
         )
-        maker = ItemMaker(view, live, look.distributions, applied, self.created, self.reader.contents, config.variables)
+        maker = ItemMaker(
+            view,
+            live,
+            look.seen.distributions,
+            applied,
+            self.created,
+            self.reader.contents,
+            look.seen.config.variables,
+            bring.files,
+        )
         maker.make(keep_record=self.target.derived_record == "keep")
-        facts = {fact.path: fact for fact in self._facts(view, live, roots, maker, layers)}
+        facts = {fact.path: fact for fact in self._facts(view, live, roots, maker, look.stack)}
         environment = [(name, value) for name, value in self.target.env.items()]
         environment = [(edit.name, edit.value) for edit in applied.environment] + environment
         not_proven = [text for root in roots for text in root.not_proven]
-        not_proven += [*unproven_identity, *maker.not_proven]
+        not_proven += [*unproven_identity, *look.plan.not_proven, *maker.not_proven]
         not_proven += [
             f"{image_path(folder)}: a layer that was not read may hold more" for folder in sorted(live.incomplete)
         ]
@@ -125,6 +170,15 @@ class PlatformAnalyser:
             for path, state in sorted(live.absent.items())
             if state == "absent-above"
         ]
+        # what the series brings to a path stands in the place of what a wheel brought there
+        artefacts = {**{item.path: item for item in look.plan.items}, **maker.artefacts}
+        artefact_files: dict[str, Data] = {
+            path: data for path, data in look.plan.files.items() if path not in maker.artefacts
+        }
+        for path, item in maker.artefacts.items():
+            if item.kind == "file" and item.postimage is not None:
+                artefact_files[path] = bring.files[item.postimage]
+        sources = (*look.plan.sources, *(bring.sources[key] for key in sorted(bring.sources)))
         return Analysis(
             tuple(_root_fact(root) for root in roots),
             tuple(facts[path] for path in sorted(facts)),
@@ -134,19 +188,25 @@ class PlatformAnalyser:
             applied,
             maker.files,
             tuple(maker.kept),
-            (*maker.findings, *self._notes(view, maker)),
+            (*look.plan.findings, *findings, *maker.findings, *self._notes(look, maker)),
+            tuple(artefacts[path] for path in sorted(artefacts, key=str.encode)),
+            artefact_files,
+            sources,
         )
 
-    def _roots(
-        self, view: MergedView, contents: ViewContents, config: RootConfig, layout: PythonLayout, complete: bool
-    ) -> list[Root]:
+    def _architecture(self) -> str | None:
+        """The target's AMD architecture, None where it has none."""
+        sku = SKUS.get(self.target.sku or "")
+        return sku.architecture if sku is not None and sku.vendor == "amd" else None
+
+    def _roots(self, seen: Survey) -> list[Root]:
         out: list[Root] = []
         errors = []
         for name, spec in self.target.roots.items():
             try:
-                out.append(find_root(spec, view, contents, config, name=name, layout=layout))
+                out.append(find_root(spec, seen.view, seen.contents, seen.config, name=name, layout=seen.layout))
             except UnavailableError as error:
-                if error.code == "overlay.root-unread" and not complete:
+                if error.code == "overlay.root-unread" and not seen.complete:
                     raise NeedsDeeper(name) from error
                 raise
             except RefusedError as error:
@@ -155,20 +215,28 @@ class PlatformAnalyser:
             raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
         return out
 
-    def _identity(self, distributions: Distributions, layout: PythonLayout, complete: bool) -> tuple[str, ...]:
-        """What `identity` says, asserted; raises NeedsDeeper where a distribution may lie in a layer that was not read."""
-        found = check_identity(self.target.identity, distributions, layout.import_order())
-        if not complete and any(item.state is IdentityState.NOT_PROVEN for item in found):
+    def _identity(self, seen: Survey) -> tuple[str, ...]:
+        """What `identity` says, asserted of what the image will report; raises NeedsDeeper where a distribution may lie in a layer
+        that was not read."""
+        found = check_identity(self.target.identity, seen.distributions, seen.layout.import_order())
+        if not seen.complete and any(item.state is IdentityState.NOT_PROVEN for item in found):
             raise NeedsDeeper("identity")
         return require_identity(found)
 
-    def _bytes(self, found: Found, layers: Sequence[LayerFacts | None]) -> bytes:
+    def _bytes(self, found: Found, stack: Sequence[LayerFacts | None], plan: ArtefactPlan) -> bytes:
         assert found.data.sha256 is not None
         data = self.reader.contents.get(found.data.sha256)
         if data is not None:
             return data
-        number = self._holder(found.data, found.layer, layers)
+        number = self._holder(found.data, found.layer, stack)
         listed = self.child.manifest.layers
+        if number == len(listed):
+            if found.data.size > CAPTURE_LIMIT:
+                raise too_large(found.data)
+            with plan.files[image_path(found.data.path)].open() as stream:
+                data = stream.read()
+            self.reader.contents.put(data)
+            return data
         return self.reader.file(found.data, listed[number], number + 1, len(listed))
 
     def _shown(self, found: Found) -> bytes | None:
@@ -185,8 +253,10 @@ class PlatformAnalyser:
                 return number
         raise AssertionError(f"no layer holds /{entry.path}")
 
-    def _digest(self, number: int) -> Digest:
-        return self.child.manifest.layers[number].digest
+    def _digest(self, number: int) -> Digest | None:
+        """The digest of a layer of the base; None for the artefacts layer above it."""
+        listed = self.child.manifest.layers
+        return listed[number].digest if number < len(listed) else None
 
     def _facts(
         self,
@@ -219,9 +289,11 @@ class PlatformAnalyser:
             holder = self._holder(found.data, found.layer, layers)
             yield fact_of(where, found, self._digest(holder), view.other_names(where), path)
 
-    def _notes(self, view: MergedView, maker: ItemMaker) -> Iterator[Finding]:
+    @staticmethod
+    def _notes(look: _Look, maker: ItemMaker) -> Iterator[Finding]:
         """What the base does that engines unpack differently: refused where the path is ours."""
-        ours = {item.path.lstrip("/") for item in maker.items}
+        view = look.below.view
+        ours = {item.path.lstrip("/") for item in (*look.plan.items, *maker.artefacts.values(), *maker.items)}
         for code, path in view.notes():
             if code == "base.unportable" and path in ours:
                 raise RefusedError(
@@ -238,11 +310,6 @@ class PlatformAnalyser:
                     "base.hard-links", Severity.WARNING, path,
                     "replaced under this name only; the old data stays under " + ", ".join(image_path(n) for n in names),
                 )  # fmt: skip
-
-
-def _user(child: Child) -> str:
-    found = child.config.section.get("User")
-    return found if isinstance(found, str) else ""
 
 
 def _root_fact(root: Root) -> RootFact:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from imagebuild.oci.platform import Platform
 from imagebuild.overlay.document import (
+    BlobChange,
     DeleteChange,
     EditChange,
     FileChange,
@@ -59,6 +60,10 @@ def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
                 named.add(path)
                 shown.update([path] if isinstance(change, FileChange) else [])
                 new.setdefault(path, True)
+            elif isinstance(change, BlobChange):
+                if not change.platforms or platform in change.platforms:
+                    named.add(change.path)
+                    new.setdefault(change.path, True)
             elif isinstance(change, DeleteChange) and change.path is not None:
                 named.add(change.path)
     expected_new = frozenset(path for path, is_new in new.items() if is_new)

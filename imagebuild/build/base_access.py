@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from imagebuild.build.analysis import PlatformAnalyser
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.asked import Asked
 from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter
@@ -18,7 +19,9 @@ from imagebuild.oci.platform import Platform
 from imagebuild.oci.source import ImageSource
 from imagebuild.oci.tree import read_image_tree
 from imagebuild.overlay.contents import wanted_name
+from imagebuild.overlay.document import Overlay
 from imagebuild.target.document import Target
+from imagebuild.target.lock_types import SECONDS_1980
 
 Answer = TypeVar("Answer")
 
@@ -43,10 +46,13 @@ def ask_base(
     contents: Contents,
     emitter: Emitter,
     names: Sequence[str],
+    store: ArtefactStore,
+    overlays: Sequence[Overlay],
     question: Callable[[dict[Platform, LiveBase]], Answer],
 ) -> Answer:
     """The answer to `question`, which is given the base of each platform and may be asked again on deeper layers.
 
+    The wheels of `overlays` lie on the base that the question sees, their other changes do not.
     `names` are ends of paths whose files will be needed whole (they are captured while layers pass).  A path that no layer
     down to its package's own shows, and that the owning RECORD does not list, counts as absent.
     Raises what the question raises, and what reading and finding roots raises.
@@ -68,7 +74,7 @@ def ask_base(
         try:
             for platform, child in tree.children.items():
                 current = platform
-                analyser = PlatformAnalyser(target, (), asked, child, reader, 0)
+                analyser = PlatformAnalyser(target, overlays, asked, child, reader, SECONDS_1980, store)
                 bases[platform] = analyser.base(layers[platform])
             return question(bases)
         except NeedsDeeper:

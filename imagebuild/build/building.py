@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.asked import asked_paths
 from imagebuild.build.base_documents import load_base
 from imagebuild.build.contents import Contents
 from imagebuild.build.derived import derived_files
 from imagebuild.build.events import Emitter
-from imagebuild.build.image import check_result, make_image
+from imagebuild.build.image import PlatformFiles, check_result, make_image
 from imagebuild.build.locked import apply_locked, change_bytes
+from imagebuild.build.locked_artefacts import LockedArtefacts
 from imagebuild.build.opening import Opener
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
@@ -111,6 +113,7 @@ def build_image(
     base_files: BaseFiles,
     workdir: Path,
     emitter: Emitter,
+    store: ArtefactStore,
 ) -> Image:
     """The image of a current lock, every guard checked again and the result compared with the lock's.
 
@@ -119,22 +122,18 @@ def build_image(
     """
     inputs = lock.inputs
     base = load_base(inputs, contents, base_files.source)
-    files: dict[str, Mapping[str, bytes]] = {}
+    files: dict[str, PlatformFiles] = {}
     for platform in inputs.platforms:
         asked = asked_paths(overlays, platform.platform)
-        applied = apply_locked(
-            platform,
-            inputs,
-            overlays,
-            contents,
-            asked.whole,
-            lambda fact, at=platform: base_files.read(at, fact),  # type: ignore[misc]
-        )
+        artefacts = LockedArtefacts(platform, overlays, store, asked)
+
+        def read(fact: PathFact, at: PlatformInputs = platform, brought: LockedArtefacts = artefacts) -> bytes:
+            return brought.read(fact) if fact.layer is None else base_files.read(at, fact)
+
+        applied = apply_locked(platform, inputs, overlays, contents, asked.whole, read, artefacts.bring)
         written = change_bytes(platform, applied)
-        files[str(platform.platform)] = {
-            **written,
-            **derived_files(inputs, platform, contents, lambda fact, at=platform: base_files.read(at, fact)),  # type: ignore[misc]
-        }
+        derived = derived_files(inputs, platform, contents, read)
+        files[str(platform.platform)] = PlatformFiles({**written, **derived}, artefacts.files(applied))
         emitter.emit("changes.applied", platform=str(platform.platform), files=len(written))
     image, result = make_image(inputs, base, files, workdir, emitter, None)
     check_result(lock.result, result)
@@ -255,6 +254,7 @@ def run_build(
     contents: Contents,
     facts: FactsStore,
     emitter: Emitter,
+    store: ArtefactStore,
     *,
     complete: bool = False,
     force: bool = False,
@@ -276,7 +276,7 @@ def run_build(
     if pending:
         with io_faults("the temporary folder", "writing"), tempfile.TemporaryDirectory(prefix="imagebuild-") as folder:
             base_files = BaseFiles(lock, opener, target, contents, facts, emitter)
-            image = build_image(lock, target, overlays, contents, base_files, Path(folder), emitter)
+            image = build_image(lock, target, overlays, contents, base_files, Path(folder), emitter, store)
             image = replace(image, base=_base_source(base_files, outputs))
             for reference, result in pending:
                 stored.append(

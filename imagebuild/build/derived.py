@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from imagebuild.build.contents import Contents
+from imagebuild.build.origins import BROUGHT
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
 from imagebuild.overlay.patch import Patch, format_patch
@@ -28,13 +30,20 @@ def patched_paths(items: Iterable[LayerItem]) -> list[ProvenanceEntry]:
     return [
         ProvenanceEntry(item.path, item.preimage, item.postimage)
         for item in items
-        if item.origin.startswith(("change:", RECORD))
+        if item.origin.startswith(("change:", RECORD, *BROUGHT))
     ]
 
 
-def provenance_bytes(inputs: Inputs, items: Iterable[LayerItem]) -> bytes:
-    """The content of every provenance file of one platform."""
-    return provenance_json(inputs.content_id, ProvenanceBase(inputs.base, inputs.base_digest), patched_paths(items))
+def provenance_bytes(inputs: Inputs, changes: Iterable[LayerItem], artefacts: Iterable[LayerItem] = ()) -> bytes:
+    """The content of every provenance file of one platform, from the items of its layers.  A file that is brought and then changed is
+    listed as what stands there in the end, against what the base had."""
+    brought = {entry.path: entry for entry in patched_paths(artefacts)}
+    entries = dict(brought)
+    for entry in patched_paths(changes):
+        below = brought.get(entry.path)
+        entries[entry.path] = entry if below is None else replace(entry, preimage=below.preimage)
+    base = ProvenanceBase(inputs.base, inputs.base_digest)
+    return provenance_json(inputs.content_id, base, entries.values())
 
 
 def derived_files(
@@ -52,7 +61,7 @@ def derived_files(
             continue
         if item.origin.startswith(PROVENANCE):
             if provenance is None:
-                provenance = provenance_bytes(inputs, platform.changes)
+                provenance = provenance_bytes(inputs, platform.changes, platform.artefacts)
             out[item.path] = provenance
         elif item.patch is not None:
             assert item.preimage is not None

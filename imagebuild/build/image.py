@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +12,7 @@ from imagebuild.build.labels import TARGET, labels_for
 from imagebuild.build.layer_data import new_entries
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
-from imagebuild.layer.entry import NewEntry
+from imagebuild.layer.entry import Data, NewEntry
 from imagebuild.layer.pack import PackedLayer, choose_compressor, pack_layer, tar_size
 from imagebuild.oci import media_types as mt
 from imagebuild.oci.assemble import derive_index, derive_manifest
@@ -48,13 +48,23 @@ class MadePlatform:
     base_layers: tuple[Descriptor, ...]
 
 
-def entries_of(platform: PlatformInputs, role: str, files: Mapping[str, bytes]) -> list[NewEntry]:
+@dataclass(frozen=True, slots=True)
+class PlatformFiles:
+    """The data of every file of one platform's layers, by image path: those of `changes` in memory, those of `artefacts` where they
+    lie."""
+
+    changes: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    artefacts: Mapping[str, Data] = field(default_factory=dict, repr=False)
+
+
+def entries_of(platform: PlatformInputs, role: str, files: PlatformFiles) -> list[NewEntry]:
     """The entries of the layer with that role."""
-    items = platform.artefacts if role == "artefacts" else platform.changes
-    return new_entries(items, files)
+    if role == "artefacts":
+        return new_entries(platform.artefacts, files.artefacts)
+    return new_entries(platform.changes, files.changes)
 
 
-def compressors_for(platform: PlatformInputs, files: Mapping[str, bytes]) -> dict[str, str]:
+def compressors_for(platform: PlatformInputs, files: PlatformFiles) -> dict[str, str]:
     """The compressor of each layer that is made, by the size of its tar."""
     out = {}
     for role in ROLES:
@@ -78,12 +88,11 @@ def make_platform(
     platform: PlatformInputs,
     manifest: Manifest,
     config: ImageConfig,
-    files: Mapping[str, bytes],
+    files: PlatformFiles,
     workdir: Path,
     emitter: Emitter,
 ) -> MadePlatform:
-    """One platform's image.  `files` gives the bytes of each file item by its image path; layers are written below
-    `workdir`.
+    """One platform's image.  Layers are written below `workdir`.
 
     Raises RefusedError `build.postimage-mismatch`, and what pack_layer and derive_manifest raise.
     """
@@ -138,20 +147,26 @@ def make_platform(
 def make_image(
     inputs: Inputs,
     base: BaseDocuments,
-    files: Mapping[str, Mapping[str, bytes]],
+    files: Mapping[str, PlatformFiles],
     workdir: Path,
     emitter: Emitter,
     source: ImageSource | None,
 ) -> tuple[Image, Result]:
     """The whole image: every platform, and the index over them.
 
-    `files` by platform (as text), then by image path; `source` is where base layers can be read by whoever stores the image.
+    `files` by platform (as text); `source` is where base layers can be read by whoever stores the image.
     """
     made: dict[str, MadePlatform] = {}
     for platform in inputs.platforms:
         name = str(platform.platform)
         made[name] = make_platform(
-            inputs, platform, base.manifests[name], base.configs[name], files.get(name, {}), workdir, emitter
+            inputs,
+            platform,
+            base.manifests[name],
+            base.configs[name],
+            files.get(name, PlatformFiles()),
+            workdir,
+            emitter,
         )
     if base.index is None:
         (only,) = made.values()

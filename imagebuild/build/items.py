@@ -1,4 +1,4 @@
-"""From an applied series to the entries of the changes layer, with what follows from them."""
+"""From an applied series to the entries of its layers, with what follows from them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from imagebuild.build.contents import Contents
 from imagebuild.build.derived import PROVENANCE, RECORD, compile_patch
 from imagebuild.build.layer_data import BytesData, image_path, inherited_xattrs
 from imagebuild.build.live_base import LiveBase, NeedsDeeper
+from imagebuild.build.parents import kept_parents, missing_parents
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
-from imagebuild.layer.entry import Entry, Found, Kind, Unknown
-from imagebuild.layer.view import MergedView, is_implied
+from imagebuild.layer.entry import Data, Entry, Found
+from imagebuild.layer.view import MergedView
 from imagebuild.overlay.bytecode import Pyc, find_bytecode, find_jit_caches
 from imagebuild.overlay.distributions import Distributions
 from imagebuild.overlay.findings import Finding, Severity
 from imagebuild.overlay.record import PROVENANCE_NAME, RecordPlan, record_edits
 from imagebuild.overlay.series import AppliedSeries
 from imagebuild.overlay.times import entry_time
-from imagebuild.target.lock_types import SECONDS_1980, LayerItem
+from imagebuild.target.lock_types import LayerItem
 
 
 class ItemMaker:
-    """Makes the items of one platform.  After `make`: `items` (no two of one path), `files` (bytes by image path),
-    `kept` (compiled patches), `neighbours` (bytecode that was found), `watched` (where none is), `not_proven`, `findings`."""
+    """Makes the items of one platform.  After `make`: `items` of the changes layer and `artefacts`, by path, of the one below
+    that the series brings (no two of one path in each), `files` (bytes of changes by image path), `kept` (compiled patches),
+    `neighbours` (bytecode that was found), `watched` (where none is), `not_proven`, `findings`."""
 
     def __init__(
         self,
@@ -34,7 +36,9 @@ class ItemMaker:
         created: int,
         contents: Contents,
         environment: Mapping[str, str],
+        brought: Mapping[Digest, Data],
     ) -> None:
+        self.brought = brought
         self.environment = environment
         self.view = view
         self.live = live
@@ -43,6 +47,7 @@ class ItemMaker:
         self.created = created
         self.contents = contents
         self.items: list[LayerItem] = []
+        self.artefacts: dict[str, LayerItem] = {}
         self.files: dict[str, bytes] = {}
         self.kept: list[bytes] = []
         self.neighbours: dict[str, Found] = {}
@@ -53,50 +58,51 @@ class ItemMaker:
 
     def make(self, *, keep_record: bool) -> None:
         """Raises RefusedError `overlay.path-conflict` where a file stands where a folder would be, `overlay.record-…`."""
+        self._brought()
         self._changes()
         self._links_and_deletions()
         self._bytecode()
         self._records(keep_record)
-        self._kept_parents()
-
-    def _kept_parents(self) -> None:
-        """Entries for existing folders above our items that are not what engines make of a folder without entry.
-
-        docker and podman with an overlay driver give such a folder 0755, 0:0 and no attributes, whatever lies below, so a
-        1777 or foreign-owned folder would change under a layer that only adds a file to it (ADR 11).
-        """
-        for path in [item.path.lstrip("/") for item in self.items]:
-            parent = path.rpartition("/")[0]
-            while parent:
-                found = self.view.lookup(parent)
-                if isinstance(found, Found) and found.entry.kind is Kind.DIRECTORY and not is_implied(found.entry):
-                    entry = found.entry
-                    xattrs = inherited_xattrs(entry)
-                    if (entry.mode, entry.uid, entry.gid, bool(xattrs)) != (0o755, 0, 0, False):
-                        time = max(entry.mtime, SECONDS_1980)
-                        self._add(
-                            LayerItem(
-                                image_path(parent),
-                                "directory",
-                                "parent",
-                                entry.mode,
-                                entry.uid,
-                                entry.gid,
-                                time,
-                                xattrs=xattrs,
-                            )
-                        )
-                parent = parent.rpartition("/")[0]
+        for item in kept_parents(self.view, [item.path for item in self.items]):
+            self._add(item)
+        for item in kept_parents(self.view, list(self.artefacts)):
+            self.artefacts.setdefault(item.path, item)
 
     def _add(self, item: LayerItem) -> None:
         if item.path not in self._made:
             self._made.add(item.path)
             self.items.append(item)
 
+    def _brought(self) -> None:
+        for file in self.applied.brought:
+            place = self._place(file.path)
+            found = self.live.found.get(file.path)
+            if found is None:
+                folders, owner = missing_parents(self.view, place)
+                for folder in folders:
+                    self.artefacts.setdefault(image_path(folder), self._folder(folder, owner))
+            else:
+                owner = (found.data.uid, found.data.gid)
+            self.artefacts[image_path(place)] = LayerItem(
+                image_path(place),
+                "file",
+                f"{file.kind}:{file.path}",
+                file.mode,
+                *owner,
+                self._time(found, ""),
+                xattrs=inherited_xattrs(found.data) if found is not None else {},
+                preimage=file.preimage,
+                postimage=file.sha256,
+            )
+
+    def _place(self, path: str) -> str:
+        place = self.live.places.get(path) or self.live.place(path)
+        self.live.places[path] = place
+        return place
+
     def _changes(self) -> None:
         for file in self.applied.written:
-            place = self.live.places.get(file.path) or self.live.place(file.path)
-            self.live.places[file.path] = place
+            place = self._place(file.path)
             found = self.live.found.get(file.path)
             uid, gid = (found.data.uid, found.data.gid) if found is not None else self._parents(place)
             self.files[image_path(place)] = file.data
@@ -108,7 +114,7 @@ class ItemMaker:
                     file.mode,
                     uid,
                     gid,
-                    self._time(found),
+                    self._time(found, place),
                     xattrs=inherited_xattrs(found.data) if found is not None else {},
                     preimage=file.preimage,
                     postimage=Digest.of(file.data),
@@ -129,7 +135,7 @@ class ItemMaker:
                     0o777,
                     uid,
                     gid,
-                    self._time(found),
+                    self._time(found, place),
                     link=link.to,
                     preimage=link.preimage,
                 )
@@ -143,41 +149,30 @@ class ItemMaker:
                 )
             )
 
-    def _time(self, found: Found | None) -> int:
+    def _time(self, found: Found | None, place: str) -> int:
+        """The time of an entry at `place`, over an artefact's file where one is there."""
+        below = self.artefacts.get(image_path(place))
+        if below is not None:
+            return entry_time(self.created, below.mtime)
         return entry_time(self.created, None if found is None else found.data.mtime)
 
+    def _folder(self, folder: str, owner: tuple[int, int]) -> LayerItem:
+        return LayerItem(image_path(folder), "directory", "parent", 0o755, *owner, entry_time(self.created, None))
+
     def _parents(self, place: str) -> tuple[int, int]:
-        """Entries for the folders above a new path that the base lacks; owner of the nearest one that it has."""
-        missing: list[str] = []
-        parent = place.rpartition("/")[0]
-        owner = (0, 0)
-        while parent:
-            found = self.view.lookup(parent)
-            if isinstance(found, Found):
-                if found.entry.kind is not Kind.DIRECTORY:
-                    raise RefusedError(
-                        "overlay.path-conflict",
-                        f"{image_path(place)} cannot be made: {image_path(parent)} is no folder in the base",
-                        expected="a folder",
-                        found=found.entry.kind.value,
-                    )
-                owner = (0, 0) if is_implied(found.entry) else (found.entry.uid, found.entry.gid)
-                break
-            if isinstance(found, Unknown):
-                raise NeedsDeeper(parent)
-            missing.append(parent)
-            parent = parent.rpartition("/")[0]
-        for folder in missing:
-            self._add(
-                LayerItem(image_path(folder), "directory", "parent", 0o755, *owner, entry_time(self.created, None))
-            )
+        """Entries for the folders above a new path that the base and the artefacts lack; owner of the nearest one."""
+        folders, owner = missing_parents(self.view, place)
+        for folder in folders:
+            if image_path(folder) not in self.artefacts:
+                self._add(self._folder(folder, owner))
         return owner
 
     def _bytecode(self) -> None:
         """Whites out the bytecode of every changed source (images.md, Writing 7); a new source counts too, since bytecode
         of an older copy may lie there.  Raises RefusedError where a compiled module would win over a changed source."""
         places = self.live.places
-        sources = {places[file.path]: False for file in self.applied.written}
+        sources = {places[file.path]: False for file in self.applied.brought}
+        sources.update({places[file.path]: False for file in self.applied.written})
         sources.update({places[link.path]: False for link in self.applied.links})
         sources.update({places[gone.path]: True for gone in self.applied.deleted if not gone.folder})
         gone = {places[item.path] for item in self.applied.deleted}
@@ -217,16 +212,16 @@ class ItemMaker:
                 )
 
     def _records(self, keep: bool) -> None:
-        written: dict[str, BytesData | None] = {}
-        added: dict[str, BytesData | None] = {}
+        written: dict[str, Data | None] = {}
+        added: dict[str, Data | None] = {}
         removed: set[str] = set()
-        for item in self.items:
+        for item in (*self.artefacts.values(), *self.items):
             path = item.path.lstrip("/")
             if item.kind == "whiteout":
                 removed.add(path)
             elif item.kind in ("file", "symlink"):
-                data = BytesData(self.files[item.path]) if item.kind == "file" else None
-                (written if item.preimage is not None else added)[path] = data
+                data = self._data(item) if item.kind == "file" else None
+                (written if isinstance(self.view.lookup(path), Found) else added)[path] = data
         plan = record_edits(self.distributions, written=written, removed=removed, added=added, keep=keep)
         self.findings += plan.findings
         self.not_proven += plan.not_proven
@@ -244,6 +239,13 @@ class ItemMaker:
             self.files[path] = after
             self._add(self._kept_item(path, RECORD + path, found.data, found.data.sha256, after, Digest.of(patch)))
         self._provenance(plan)
+
+    def _data(self, item: LayerItem) -> Data:
+        """The new data of a file item; an artefact's is looked up by its digest."""
+        if item.path in self.files:
+            return BytesData(self.files[item.path])
+        assert item.postimage is not None
+        return self.brought[item.postimage]
 
     def _found(self, path: str) -> Found:
         found = self.view.lookup(path)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
-from imagebuild.layer.entry import Entry, Found, Kind, NewEntry, NewKind
+from imagebuild.layer.entry import Data, Entry, Found, Kind, NewEntry, NewKind
 from imagebuild.layer.tar_writer import kept_xattrs
 from imagebuild.target.lock_types import LayerItem, PathFact
 
@@ -47,8 +47,8 @@ def inherited_xattrs(entry: Entry) -> dict[str, str]:
     return {name: value.hex() for name, value in sorted(kept_xattrs(entry.xattrs))}
 
 
-def fact_of(path: str, found: Found, holder: Digest, names: Iterable[str] = (), change: str = "") -> PathFact:
-    """What the lock records of a path that the base has.  `path` without leading slash."""
+def fact_of(path: str, found: Found, holder: Digest | None, names: Iterable[str] = (), change: str = "") -> PathFact:
+    """What the lock records of a path that the base has, or (`holder` None) the artefacts layer.  `path` without leading slash."""
     entry, data = found.entry, found.data
     kind = entry.kind if entry.kind is not Kind.HARDLINK else data.kind
     return PathFact(
@@ -70,8 +70,9 @@ def fact_of(path: str, found: Found, holder: Digest, names: Iterable[str] = (), 
     )
 
 
-def new_entries(items: Iterable[LayerItem], files: Mapping[str, bytes]) -> list[NewEntry]:
-    """The entries of a layer.  `files` gives the bytes of each file item by its path.
+def new_entries(items: Iterable[LayerItem], files: Mapping[str, bytes] | Mapping[str, Data]) -> list[NewEntry]:
+    """The entries of a layer.  `files` gives the data of each file item by its path; data that is not in memory is compared
+    while it is written.
 
     Raises RefusedError `build.postimage-mismatch` where the bytes are not those that the lock names: the last guard before
     anything is written.
@@ -82,18 +83,19 @@ def new_entries(items: Iterable[LayerItem], files: Mapping[str, bytes]) -> list[
         if item.kind == "whiteout":
             out.append(NewEntry(path, NewKind.WHITEOUT, mtime=item.mtime))
             continue
-        data = None
+        data: Data | None = None
         if item.kind == "file":
             content = files[item.path]
-            if item.postimage is not None and Digest.of(content) != item.postimage:
+            data = BytesData(content) if isinstance(content, bytes) else content
+            digest = data.sha256
+            if item.postimage is not None and digest != item.postimage:
                 raise RefusedError(
                     "build.postimage-mismatch",
                     f"{item.path} did not come out as the lock says ({item.origin})",
                     expected=str(item.postimage),
-                    found=str(Digest.of(content)),
+                    found=str(digest),
                     hint="the lock is older than the overlay: imagebuild lock TARGET",
                 )
-            data = BytesData(content)
         out.append(
             NewEntry(
                 path,

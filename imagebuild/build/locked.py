@@ -9,6 +9,7 @@ from imagebuild.build.contents import Contents
 from imagebuild.build.wanted import describe_wanted, differences
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
+from imagebuild.overlay.brought import Bring, bring_declared
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.guards import BaseFile
 from imagebuild.overlay.series import AppliedSeries, apply_series
@@ -78,8 +79,9 @@ def apply_locked(
     contents: Contents,
     whole: frozenset[str],
     read: ReadBase,
+    bring: Bring = bring_declared,
 ) -> AppliedSeries:
-    """The series on the locked base, every guard checked again.  Raises as apply_series."""
+    """The series on the locked base, every guard checked again; `bring` gives the files of blobs.  Raises as apply_series."""
     return apply_series(
         overlays,
         [root.name for root in platform.roots],
@@ -87,6 +89,7 @@ def apply_locked(
         platform.platform,
         expect_applied=inputs.wanted.get("expect_applied", ()),
         known=contents.get,
+        bring=bring,
     )
 
 

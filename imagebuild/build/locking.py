@@ -9,12 +9,13 @@ from pathlib import Path
 
 import imagebuild
 from imagebuild.build.analysis import Analysis, PlatformAnalyser
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.asked import Asked, asked_paths
 from imagebuild.build.base_documents import base_of_tree, keep_tree
 from imagebuild.build.contents import Contents
 from imagebuild.build.derived import PROVENANCE, provenance_bytes
 from imagebuild.build.events import Emitter
-from imagebuild.build.image import compressors_for, make_image
+from imagebuild.build.image import PlatformFiles, compressors_for, make_image
 from imagebuild.build.live_base import NeedsDeeper
 from imagebuild.build.locked import base_name, wanted_content
 from imagebuild.build.reading import BaseReader, suffix_names
@@ -57,7 +58,9 @@ class Locker:
         facts: FactsStore,
         contents: Contents,
         emitter: Emitter,
+        store: ArtefactStore,
     ) -> None:
+        self.store = store
         self.target = target
         self.overlays = overlays
         self.source = source
@@ -163,7 +166,7 @@ class Locker:
             package = (spec.python or "").replace(".", "/") if spec is not None else ""
             relatives.append(f"{package}/{relative}" if package else relative)
         reader = BaseReader(self.source, self.facts, self.contents, self.emitter, suffix_names(relatives, wanted_name))
-        analyser = PlatformAnalyser(self.target, self.overlays, asked, child, reader, created)
+        analyser = PlatformAnalyser(self.target, self.overlays, asked, child, reader, created, self.store)
         listed = child.manifest.layers
         count = len(listed)
         layers: list[LayerFacts | None] = [None] * count
@@ -230,22 +233,24 @@ class Locker:
             ),
             analysis.roots,
             analysis.facts,
-            (),
+            analysis.artefacts,
             analysis.changes,
             analysis.environment,
             {},
             analysis.not_proven,
+            analysis.sources,
         )
 
-    def _files(self, inputs: Inputs, analysis: Analysis) -> dict[str, bytes]:
-        """Bytes of every file of one platform, provenance files included."""
+    @staticmethod
+    def _files(inputs: Inputs, analysis: Analysis) -> PlatformFiles:
+        """The data of every file of one platform, provenance files included."""
         files = dict(analysis.files)
         for item in analysis.changes:
             if item.origin.startswith(PROVENANCE):
-                files[item.path] = provenance_bytes(inputs, analysis.changes)
-        return files
+                files[item.path] = provenance_bytes(inputs, analysis.changes, analysis.artefacts)
+        return PlatformFiles(files, analysis.artefact_files)
 
-    def _result(self, inputs: Inputs, tree: ImageTree, files: Mapping[str, Mapping[str, bytes]]) -> Result:
+    def _result(self, inputs: Inputs, tree: ImageTree, files: Mapping[str, PlatformFiles]) -> Result:
         with tempfile.TemporaryDirectory(prefix="imagebuild-") as folder:
             _, result = make_image(inputs, base_of_tree(tree), files, Path(folder), Emitter(), None)
         return result

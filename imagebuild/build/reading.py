@@ -19,6 +19,16 @@ CAPTURE_LIMIT = 16 << 20
 """Bytes of a file that is kept whole; larger ones are known by their digest only."""
 
 
+def too_large(entry: Entry) -> RefusedError:
+    """The refusal of a file that would have to be kept whole."""
+    return RefusedError(
+        "base.file-too-large",
+        f"/{entry.path} is too large to be patched",
+        expected=f"at most {CAPTURE_LIMIT} bytes",
+        found=f"{entry.size} bytes",
+    )
+
+
 class BaseReader:
     """Reads layers of one source.
 
@@ -111,12 +121,7 @@ class BaseReader:
         data = self.contents.get(entry.sha256)
         if data is None:
             if entry.size > CAPTURE_LIMIT:
-                raise RefusedError(
-                    "base.file-too-large",
-                    f"/{entry.path} is too large to be patched",
-                    expected=f"at most {CAPTURE_LIMIT} bytes",
-                    found=f"{entry.size} bytes",
-                )
+                raise too_large(entry)
             self._read(descriptor, number, count, lambda path, _: path == entry.path)
             data = self.contents.get(entry.sha256)
         if data is None:

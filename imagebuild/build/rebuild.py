@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.building import BaseFiles, build_image
 from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter
@@ -26,8 +27,11 @@ from imagebuild.target.lock import load_lock
 from imagebuild.target.workspace import Workspace
 
 
-def build_once(workspace: Path, name: str, cache: Path, layout: Path) -> dict[str, Any]:
-    """Builds target `name` of an exported workspace into a fresh layout; digest to size of each blob, by hashing the files."""
+def build_once(workspace: Path, name: str, cache: Path, layout: Path, artefacts: Path) -> dict[str, Any]:
+    """Builds target `name` of an exported workspace into a fresh layout; digest to size of each blob, by hashing the files.
+
+    Artefacts come out of the exported store `artefacts`; nothing is fetched.
+    """
     space = Workspace.find(workspace, workspace)
     target = space.target(name)
     lock = load_lock(space.lock_path(name))
@@ -36,7 +40,8 @@ def build_once(workspace: Path, name: str, cache: Path, layout: Path) -> dict[st
     emitter = Emitter()
     base_files = BaseFiles(lock, Opener(space.root), target, contents, FactsStore(cache / "facts"), emitter)
     with tempfile.TemporaryDirectory(prefix="imagebuild-") as folder:
-        image = build_image(lock, target, space.series(target), contents, base_files, Path(folder), emitter)
+        store = ArtefactStore(ContentStore(cache / "artefacts"), emitter, given=[ContentStore(artefacts)])
+        image = build_image(lock, target, space.series(target), contents, base_files, Path(folder), emitter, store)
         stored = LayoutSink(layout).store(image, None)
     blobs = {}
     for path in sorted((layout / "blobs" / "sha256").iterdir()):
@@ -59,14 +64,15 @@ def main(text: str) -> int:
     settings = json.loads(text)
     vary(settings)
     work = Path(settings["work"])
+    workspace, name, given = Path(settings["workspace"]), settings["target"], Path(settings["artefacts"])
     answer: dict[str, Any]
     try:
-        answer = build_once(Path(settings["workspace"]), settings["target"], work / "cache-1", work / "layout-1")
+        answer = build_once(workspace, name, work / "cache-1", work / "layout-1", given)
         if settings.get("user") is not None:
             os.setgroups([])
             os.setgid(settings["user"])
             os.setuid(settings["user"])
-            again = build_once(Path(settings["workspace"]), settings["target"], work / "cache-2", work / "layout-2")
+            again = build_once(workspace, name, work / "cache-2", work / "layout-2", given)
             answer["as_user"] = again
     except ImagebuildError as error:
         answer = {"error": error.document()}

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import imagebuild
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter
 from imagebuild.content.digest import Digest
-from imagebuild.content.files import io_faults
-from imagebuild.content.store import CompressedStore
+from imagebuild.content.files import atomic_file, io_faults, link_or_copy
+from imagebuild.content.store import CompressedStore, ContentStore
 from imagebuild.errors import UnavailableError
 from imagebuild.host.environment import variable
 from imagebuild.host.process import run
@@ -31,6 +32,7 @@ from imagebuild.target.workspace import Workspace
 DEADLINE = 600.0
 """Seconds that one rebuild may take."""
 NOBODY = 65534
+ARTEFACTS = "artefacts"
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 _PROBE = "import sys; print(sys.version.split()[0]); print(sys.executable)"
 
@@ -78,6 +80,20 @@ def find_pythons() -> dict[str, str]:
     return found
 
 
+def export_artefacts(lock: Lock, store: ArtefactStore, folder: Path) -> None:
+    """The files of wheels, blobs and stages that a locked build takes, under their digests below `folder`: links where everybody may read the
+    file, which are never written to."""
+    for digest in sorted({source.sha256 for platform in lock.inputs.platforms for source in platform.sources}):
+        file = store.get(digest)
+        if file is not None:
+            target = ContentStore(folder).path(digest)
+            if file.path.stat().st_mode & 0o004:
+                link_or_copy(file.path, target)
+                continue
+            with file.open() as stream, atomic_file(target) as out:
+                shutil.copyfileobj(stream, out, 1 << 20)
+
+
 def export_workspace(workspace: Workspace, target: Target, lock: Lock, contents: Contents, folder: Path) -> None:
     """A clean copy of what a locked build needs: target, lock, content, overlays.  Content that is only in the cache is
     written too, so that the other side starts with an empty one."""
@@ -111,14 +127,23 @@ def _packages(folder: Path) -> Path:
 
 
 def _open_to_all(folder: Path, user: int) -> None:
+    """Gives everything to `user`, the artefacts apart: those may be links into the cache."""
     for root, folders, files in os.walk(folder):
+        if root == str(folder) and ARTEFACTS in folders:
+            folders.remove(ARTEFACTS)
         for name in (*folders, *files):
             os.chown(os.path.join(root, name), user, user, follow_symlinks=False)
     os.chown(folder, user, user)
 
 
 def reproduce(
-    workspace: Workspace, target: Target, lock: Lock, contents: Contents, expected: Mapping[str, int], emitter: Emitter
+    workspace: Workspace,
+    target: Target,
+    lock: Lock,
+    contents: Contents,
+    expected: Mapping[str, int],
+    emitter: Emitter,
+    store: ArtefactStore | None = None,
 ) -> list[Rebuild]:
     """Rebuilds under each Python, in another folder, with an empty cache, another clock, umask, locale, zone and hash
     seed, and as another user where we are root.  `expected` are the blobs (digest to size) of the build to compare with."""
@@ -130,6 +155,8 @@ def reproduce(
             export = top / f"elsewhere-{number}" / "workspace"
             export.mkdir(parents=True)
             export_workspace(workspace, target, lock, contents, export)
+            if store is not None:
+                export_artefacts(lock, store, top / ARTEFACTS)
             own = executable == sys.executable
             path = Path(imagebuild.__file__).parent.parent if own else _packages(top / "packages")
             out += _rebuild(top, export, target.name, version, executable, path, expected)
@@ -147,6 +174,7 @@ def _rebuild(
         "workspace": str(export),
         "target": target,
         "work": str(work),
+        "artefacts": str(top / ARTEFACTS),
         "umask": "0077",
         "clock_offset": 10 * 366 * 86400,
         "user": NOBODY if root else None,

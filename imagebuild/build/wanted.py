@@ -50,8 +50,24 @@ def _change(overlay: Overlay, change: object) -> dict[str, Any]:
         return {"kind": "symlink", "path": change.path, "to": change.to}
     if isinstance(change, EnvChange):
         return {"kind": "env", "env": [[name, value] for name, value in change.env.items()]}
-    if isinstance(change, WheelChange | BlobChange | StageChange):
-        return {"kind": type(change).__name__.removesuffix("Change").lower()}
+    if isinstance(change, WheelChange):
+        # where a file comes from, and what is checked of it, is no part of what it is
+        return {
+            "kind": "wheel",
+            "name": change.name,
+            "version": change.version,
+            "sha256": {str(platform): str(digest) for platform, digest in change.sha256.items()},
+        }
+    if isinstance(change, BlobChange):
+        return {
+            "kind": "blob",
+            "path": change.path,
+            "sha256": str(change.sha256),
+            "mode": None if change.mode is None else f"{change.mode:04o}",
+            "platforms": sorted(map(str, change.platforms)),
+        }
+    if isinstance(change, StageChange):
+        return {"kind": "stage"}
     raise AssertionError(f"no form for {type(change).__name__}")
 
 

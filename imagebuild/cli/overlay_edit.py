@@ -30,7 +30,7 @@ def work_folder(session: Session, name: str) -> Path:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.build.base_access import ask_base
     from imagebuild.cli.overlay_target import earlier_overlays, target_for
-    from imagebuild.cli.targets import contents_of, facts_of
+    from imagebuild.cli.targets import artefacts_of, contents_of, facts_of
     from imagebuild.oci.platform import Platform
     from imagebuild.overlay.editing import files_to_edit, open_session
 
@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         contents_of(session, target.name),
         session.emitter,
         [path.split("/", 1)[-1] for path in arguments.paths],
+        artefacts_of(session, opener),
+        (*earlier, overlay),
         lambda bases: files_to_edit(
             overlay, arguments.paths, list(target.roots), bases[platform], platform, earlier=earlier
         ),

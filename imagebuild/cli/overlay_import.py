@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.build.base_access import ask_base
     from imagebuild.build.live_base import LiveBase
     from imagebuild.cli.overlay_target import earlier_overlays, folder_roots
-    from imagebuild.cli.targets import contents_of, facts_of
+    from imagebuild.cli.targets import artefacts_of, contents_of, facts_of
     from imagebuild.content.files import io_faults
     from imagebuild.errors import InputError
     from imagebuild.oci.platform import Platform
@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         contents_of(session, target.name),
         session.emitter,
         names,
+        artefacts_of(session, opener),
+        earlier_overlays(session, target, arguments.name),
         question,
     )
     store_overlay(folder, imported, force=arguments.force)

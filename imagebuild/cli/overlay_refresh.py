@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.build.base_access import ask_base
     from imagebuild.cli.overlay_edit import work_folder
     from imagebuild.cli.overlay_target import earlier_overlays, target_for
-    from imagebuild.cli.targets import contents_of, facts_of
+    from imagebuild.cli.targets import artefacts_of, contents_of, facts_of
     from imagebuild.content.files import io_faults
     from imagebuild.overlay.document import FILE_NAME
     from imagebuild.overlay.editing import load_session
@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         contents_of(session, target.name),
         session.emitter,
         [file.path.split("/", 1)[-1] for file in edits.files],
+        artefacts_of(session, opener),
+        (*earlier, overlay),
         lambda bases: refresh_overlay(overlay, text, edits, dict(bases), list(target.roots), earlier=earlier),
     )
     paths = store_refreshed(overlay.folder, refreshed)

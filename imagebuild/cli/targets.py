@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.contents import Contents
 from imagebuild.build.locked import refuse_stale
+from imagebuild.build.opening import Opener
 from imagebuild.cli.session import Session
 from imagebuild.content.store import CompressedStore, ContentStore
 from imagebuild.errors import ImagebuildError, SeveralErrors, worst_exit_code
@@ -32,6 +34,12 @@ def contents_of(session: Session, name: str) -> Contents:
 
 def facts_of(session: Session) -> FactsStore:
     return FactsStore(session.cache / "facts")
+
+
+def artefacts_of(session: Session, opener: Opener | None) -> ArtefactStore:
+    """Wheels, blobs and outputs of stages; without `opener` those at hand only."""
+    store = ContentStore(session.cache / "artefacts")
+    return ArtefactStore(store, session.emitter, opener=opener, wheels=session.cache / "wheels")
 
 
 def load_target_and_series(session: Session, name: str) -> LoadedTarget:

@@ -108,7 +108,7 @@ def _here(text: str) -> Reference:
 
 def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[int, Mapping[str, Any], str]:
     from imagebuild.build.building import run_build
-    from imagebuild.cli.targets import contents_of, current_lock, facts_of, load_target_and_series
+    from imagebuild.cli.targets import artefacts_of, contents_of, current_lock, facts_of, load_target_and_series
 
     before = session.traffic_since()
     loaded = load_target_and_series(session, name)
@@ -124,6 +124,7 @@ def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[in
         contents_of(session, name),
         facts_of(session),
         session.emitter,
+        artefacts_of(session, opener),
         complete=arguments.complete,
         force=arguments.force,
     )

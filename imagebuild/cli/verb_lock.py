@@ -64,7 +64,7 @@ def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[
     """Locks one target; exit code, document and text."""
     from imagebuild.build.locked import patch_content
     from imagebuild.build.locking import Locker
-    from imagebuild.cli.targets import contents_of, facts_of, load_target_and_series
+    from imagebuild.cli.targets import artefacts_of, contents_of, facts_of, load_target_and_series
     from imagebuild.target.lock import store_lock
 
     before = session.traffic_since()
@@ -73,7 +73,15 @@ def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[
     contents = contents_of(session, name)
     opener = session.opener(session.workspace.root)
     notes = {"waiver": target.waiver} if target.waiver is not None else {}
-    locker = Locker(target, loaded.overlays, opener.source(target.base), facts_of(session), contents, session.emitter)
+    locker = Locker(
+        target,
+        loaded.overlays,
+        opener.source(target.base),
+        facts_of(session),
+        contents,
+        session.emitter,
+        artefacts_of(session, opener),
+    )
     locked = locker.lock(complete=complete, notes=notes)
     committed = locked.content if target.content == "commit" else patch_content(locked.lock.inputs)
     contents.commit(committed)

@@ -34,17 +34,20 @@ def reproduce_one(name: str, session: Session) -> tuple[int, Mapping[str, Any], 
 
     from imagebuild.build.building import BaseFiles, build_image
     from imagebuild.build.reproduce import image_blobs, reproduce
-    from imagebuild.cli.targets import contents_of, current_lock, facts_of, load_target_and_series
+    from imagebuild.cli.targets import artefacts_of, contents_of, current_lock, facts_of, load_target_and_series
 
     loaded = load_target_and_series(session, name)
     lock = current_lock(session, loaded)
     contents = contents_of(session, name)
     opener = session.opener(session.workspace.root)
     base_files = BaseFiles(lock, opener, loaded.target, contents, facts_of(session), session.emitter)
+    store = artefacts_of(session, opener)
     with tempfile.TemporaryDirectory(prefix="imagebuild-") as folder:
-        image = build_image(lock, loaded.target, loaded.overlays, contents, base_files, Path(folder), session.emitter)
+        image = build_image(
+            lock, loaded.target, loaded.overlays, contents, base_files, Path(folder), session.emitter, store
+        )
         expected = image_blobs(image)
-    rebuilds = reproduce(session.workspace, loaded.target, lock, contents, expected, session.emitter)
+    rebuilds = reproduce(session.workspace, loaded.target, lock, contents, expected, session.emitter, store)
     made = [item for item in rebuilds if item.equal is not None]
     reproducible = bool(made) and all(item.equal for item in made)
     lines = []

@@ -2,11 +2,14 @@
 
 With --target the image is held against that target's lock: the base's layers come first, our layers hold exactly the
 declared entries, the config is the base's with the declared changes.  Without it, labels are only claims, and what
-cannot be checked is shown as not-checked.  No signature is looked at in this version.
+cannot be checked is shown as not-checked.  With --key or --policy its signatures and what trusted keys attest are
+verified: the index and every platform's manifest must be signed.
 
 Examples:
   imagebuild verify oci:build/demo --target demo
   imagebuild verify docker.io/example/engine@sha256:…
+  imagebuild verify docker.io/example/engine:v1 --key release.pub
+  imagebuild verify docker.io/example/engine:v1 --policy policy.yaml --target demo
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from imagebuild.cli.evidence_places import add_place_options
 from imagebuild.cli.session import Session
 
 if TYPE_CHECKING:
@@ -26,6 +30,11 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reference", metavar="REF", help="the image")
     parser.add_argument("--target", metavar="TARGET", help="the target whose lock describes it")
+    parser.add_argument(
+        "--key", metavar="FILE", action="append", default=[], help="a public key, one of which must have signed"
+    )
+    parser.add_argument("--policy", metavar="FILE", help="policy.yaml: whose signatures count, and what must be shown")
+    add_place_options(parser)
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
@@ -33,14 +42,24 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.oci.reference import parse_reference
 
     reference = parse_reference(arguments.reference)
+    source = session.opener().source(reference)
+    tree = read_tree(reference, source)
+    signed = arguments.key or arguments.policy is not None
     if arguments.target is not None:
-        found = _against_target(reference, arguments.target, session)
-        unsigned = Check(
-            "verify.signature", None, "signatures: no key was given, the image is taken as unsigned", required=False
-        )
-        found = Verification(found.reference, found.digest, (*found.checks, unsigned), found.recompressed)
+        found = _against_target(reference, arguments.target, session, source, tree)
     else:
-        found = _claims(reference, session)
+        found = _claims(reference, session, source, tree, signed)
+    if signed:
+        from imagebuild.cli.verify_evidence import evidence_checks
+
+        more = evidence_checks(arguments, session, reference, source, tree)
+    else:
+        more = [
+            Check(
+                "verify.signature", None, "signatures: no key was given, the image is taken as unsigned", required=False
+            )
+        ]
+    found = Verification(found.reference, found.digest, (*found.checks, *more), found.recompressed)
     rows = [f"{check.word:<11}  {check.message}" + _sides(check.expected, check.found) for check in found.checks]
     verdict = {True: "passed", False: "failed", None: "not-checked"}[found.passed]
     session.output.answer(found.to_json(), "\n".join([*rows, f"{verdict}: {found.reference} {found.digest}"]))
@@ -68,7 +87,9 @@ def read_tree(reference: Reference, source: ImageSource) -> ImageTree:
     return read_image_tree(source, reference.digest if reference.digest is not None else reference.name)
 
 
-def _against_target(reference: Reference, name: str, session: Session) -> Verification:
+def _against_target(
+    reference: Reference, name: str, session: Session, source: ImageSource, tree: ImageTree
+) -> Verification:
     from imagebuild.build.base_documents import load_base
     from imagebuild.build.derived import PROVENANCE, provenance_bytes
     from imagebuild.build.verify_image import ImageVerifier
@@ -79,13 +100,11 @@ def _against_target(reference: Reference, name: str, session: Session) -> Verifi
     lock = current_lock(session, loaded)
     opener = session.opener(session.workspace.root)
     base = load_base(lock.inputs, contents_of(session, name), lambda: opener.source(loaded.target.base))
-    source = session.opener().source(reference)
-    tree = read_tree(reference, source)
     verifier = ImageVerifier(
         lock,
         base,
         lambda platform: {
-            item.path: Digest.of(provenance_bytes(lock.inputs, platform.changes))
+            item.path: Digest.of(provenance_bytes(lock.inputs, platform.changes, platform.artefacts))
             for item in platform.changes
             if item.origin.startswith(PROVENANCE)
         },
@@ -93,17 +112,24 @@ def _against_target(reference: Reference, name: str, session: Session) -> Verifi
     return verifier.verify(str(reference), source, tree)
 
 
-def _claims(reference: Reference, session: Session) -> Verification:
+def _claims(reference: Reference, session: Session, source: ImageSource, tree: ImageTree, signed: bool) -> Verification:
+    """What the image's labels claim.  Where signatures are verified, the claims that nothing proves do not decide."""
+    from dataclasses import replace
+
+    from imagebuild.build.verification import Verification
     from imagebuild.build.verify_image import verify_claims
     from imagebuild.content.digest import Digest
     from imagebuild.oci.reference import parse_reference
     from imagebuild.oci.tree import read_image_tree
 
     opener = session.opener()
-    source = opener.source(reference)
 
     def base_tree(name: str, digest: Digest) -> ImageTree:
         text = name.partition("@")[0]
         return read_image_tree(opener.source(parse_reference(f"{text}@{digest}")), digest)
 
-    return verify_claims(str(reference), source, read_tree(reference, source), base_tree)
+    found = verify_claims(str(reference), source, tree, base_tree)
+    if not signed:
+        return found
+    checks = tuple(replace(check, required=check.passed is not None) for check in found.checks)
+    return Verification(found.reference, found.digest, checks, found.recompressed)

@@ -110,10 +110,7 @@ def _select(compressor: str, family: mt.Family) -> tuple[str, str]:
         return STORED, family.layer_gzip
     kind = compressor.partition("-")[0]
     if kind == "deflate":
-        from importlib import metadata  # costs as much as a tenth of a locked build, which stores its layers
-
-        installed = f"deflate-{metadata.version('deflate')}-6"
-        _same(compressor, installed)
+        _same(compressor, _installed_deflate())
         return "deflate", family.layer_gzip
     if kind == "zstd":
         if family.layer_zstd is None:
@@ -130,6 +127,18 @@ def _select(compressor: str, family: mt.Family) -> tuple[str, str]:
         expected=f"{STORED}, {DEFLATE}, {zstd_name()} or {NONE}",
         found=compressor,
     )
+
+
+def _installed_deflate() -> str:
+    """The compressor that is installed, or words that say that none is."""
+    from importlib import metadata  # costs as much as a tenth of a locked build, which stores its layers
+
+    try:
+        import deflate  # noqa: F401
+
+        return f"deflate-{metadata.version('deflate')}-6"
+    except (ImportError, metadata.PackageNotFoundError):
+        return "the package deflate is not installed"
 
 
 def _same(wanted: str, installed: str) -> None:

@@ -83,32 +83,35 @@ class WheelArchive:
         return self.texts["METADATA"].decode("utf-8", "surrogateescape")
 
     def open(self, name: str) -> BinaryIO:
-        """The bytes of one member; whoever reads compares size and digest (layers do).  Raises RefusedError
-        `overlay.wheel-malformed` where the archive is damaged."""
+        """The bytes of one member, its end only told after size and digest were found right.  Raises RefusedError
+        `overlay.wheel-malformed` where the archive is damaged, `overlay.wheel-record-mismatch` for other bytes than RECORD lists."""
         with io_faults(self.path, "reading"), _faults(self.where, name):
             return cast(BinaryIO, _MemberStream(self.archive.open(name), name, self))
 
     def read(self, name: str) -> bytes:
-        """All bytes of one member, checked.  Raises RefusedError `overlay.wheel-record-mismatch`."""
+        """All bytes of one member, checked as in `open`."""
         with self.open(name) as stream:
-            data = stream.read()
-        member = self.members[name]
-        if len(data) != member.size or Digest.of(data) != member.sha256:
-            raise _mismatch(self.where, name, member.sha256, Digest.of(data))
-        return data
+            return stream.read()
 
 
 class _MemberStream:
-    """A member while it is read; faults of the archive get a name."""
+    """A member while it is read: hashed, and faults of the archive get a name."""
 
     def __init__(self, stream: IO[bytes], name: str, wheel: WheelArchive) -> None:
         self._stream = stream
         self._name = name
         self._wheel = wheel
+        self._hash = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
         with io_faults(self._wheel.path, "reading"), _faults(self._wheel.where, self._name):
-            return self._stream.read(size)
+            data = self._stream.read(size)
+        self._hash.update(data)
+        if size < 0 or (size and not data):
+            expected, found = self._wheel.members[self._name].sha256, self._hash.hexdigest()
+            if found != expected.hex:
+                raise _mismatch(self._wheel.where, self._name, expected, Digest(found))
+        return data
 
     def close(self) -> None:
         self._stream.close()

@@ -17,6 +17,7 @@ from imagebuild.errors import ImagebuildError, InputError, RefusedError
 from imagebuild.oci.platform import Platform
 from imagebuild.target.lock_types import (
     LAYER_FORMAT,
+    ArtefactSource,
     BaseLayer,
     Inputs,
     LayerItem,
@@ -80,7 +81,24 @@ def _format_item(item: LayerItem) -> dict[str, Any]:
     return _without_defaults(shown)
 
 
+def _format_source(source: ArtefactSource) -> dict[str, Any]:
+    shown = {"kind": source.kind, "name": source.name, "sha256": str(source.sha256), "size": source.size}
+    return _without_defaults({**shown, "version": source.version, "details": dict(source.details)})
+
+
+def _parse_source(value: Mapping[str, Any]) -> ArtefactSource:
+    return ArtefactSource(
+        value["kind"],
+        value["name"],
+        Digest.parse(value["sha256"]),
+        value["size"],
+        value.get("version", ""),
+        value.get("details", {}),
+    )
+
+
 def _format_platform(value: PlatformInputs) -> dict[str, Any]:
+    sources = {"sources": [_format_source(source) for source in value.sources]} if value.sources else {}
     return {
         "manifest": {
             "digest": str(value.manifest),
@@ -115,6 +133,7 @@ def _format_platform(value: PlatformInputs) -> dict[str, Any]:
         "environment": [[name, text] for name, text in value.environment],
         "compressors": dict(value.compressors),
         "not_proven": list(value.not_proven),
+        **sources,
     }
 
 
@@ -240,6 +259,7 @@ def _parse_platform(name: str, value: Mapping[str, Any]) -> PlatformInputs:
         tuple((n, t) for n, t in value["environment"]),
         value["compressors"],
         tuple(value["not_proven"]),
+        tuple(_parse_source(source) for source in value.get("sources", ())),
     )
 
 

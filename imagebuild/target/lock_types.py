@@ -65,7 +65,8 @@ class LayerItem:
     """One entry of a layer that we write.
 
     `kind`: file, directory, symlink, whiteout.  `origin` says where it comes from: `change:ROOT/relative` (the series),
-    `record:/path`, `bytecode:/path of the source`, `provenance:/dist-info`, `parent`.  `preimage` is the digest of what
+    `record:/path`, `bytecode:/path of the source`, `provenance:/dist-info`, `parent`; in the artefacts layer `wheel:NAME`,
+    `removed:/dist-info` (a version that a wheel replaces), `blob:ROOT/relative`, `stage:ROOT/relative`.  `preimage` is the digest of what
     it replaces (None: nothing), `postimage` of what it holds; a provenance file has no postimage here, since its bytes hold the content id.
     `patch` is the digest of the compiled patch (in the content folder) by which a derived file comes from its preimage.
     """
@@ -85,6 +86,20 @@ class LayerItem:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtefactSource:
+    """What files of the artefacts layer are made from.  `kind` and `name`: `wheel` and the distribution, `blob` or `stage` and
+    the ROOT/relative path; digest and size in bytes of the file that is fetched; `version` of a wheel.  `details` holds JSON values: for
+    a wheel `python` (the image's) and `scheme` (where an installer puts things), for a stage what its maker needs."""
+
+    kind: str
+    name: str
+    sha256: Digest
+    size: int
+    version: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RootFact:
     """A root: the folder it was found at, the distribution that owns it ("" for none), its dist-info and site folder."""
 
@@ -97,7 +112,8 @@ class RootFact:
 
 @dataclass(frozen=True, slots=True)
 class PlatformInputs:
-    """Everything that determines one platform's image.  `compressors` by layer role."""
+    """Everything that determines one platform's image.  `compressors` by layer role; `sources` of the artefacts, by kind and
+    name."""
 
     platform: Platform
     manifest: Digest
@@ -112,6 +128,7 @@ class PlatformInputs:
     environment: tuple[tuple[str, str], ...]
     compressors: Mapping[str, str]
     not_proven: tuple[str, ...]
+    sources: tuple[ArtefactSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

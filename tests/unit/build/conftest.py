@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.building import BaseFiles, build_image
 from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter, Event
@@ -49,6 +50,10 @@ class Bench:
         return FactsStore(self.space.cache / "facts")
 
     @property
+    def store(self) -> ArtefactStore:
+        return ArtefactStore(ContentStore(self.space.cache / "artefacts"), self.emitter, opener=Opener(self.space.root))
+
+    @property
     def emitter(self) -> Emitter:
         return Emitter(self.events.append)
 
@@ -56,7 +61,9 @@ class Bench:
         """Locks and commits the content, as the verb does; the lock itself is not written."""
         target = self.workspace.target(self.name)
         contents = self.contents
-        locker = Locker(target, self.workspace.series(target), self.source, self.facts, contents, self.emitter)
+        locker = Locker(
+            target, self.workspace.series(target), self.source, self.facts, contents, self.emitter, self.store
+        )
         locked = locker.lock(complete=complete)
         contents.commit(locked.content)
         return locked
@@ -64,7 +71,9 @@ class Bench:
     def build(self, lock: Lock, folder: Path) -> Image:
         target = self.workspace.target(self.name)
         base_files = BaseFiles(lock, Opener(self.space.root), target, self.contents, self.facts, self.emitter)
-        return build_image(lock, target, self.workspace.series(target), self.contents, base_files, folder, self.emitter)
+        return build_image(
+            lock, target, self.workspace.series(target), self.contents, base_files, folder, self.emitter, self.store
+        )
 
     def layers_read(self) -> list[Digest]:
         """Digests of the layers that were asked for since the list was cleared."""
