@@ -58,6 +58,7 @@ class FileReport:
                 {"hunk": r.number, "line": r.start, "state": r.state.value, "offset": r.offset, "report": r.describe()}
                 for r in self.hunks[:200]
             ],
+            "notes": list(self.notes),
         }
 
 
@@ -115,9 +116,10 @@ def place(
         )
     data = before.data
     located = place_file(data, file)
+    mode_said = mode_note(file, before.mode)
     known = check_ids and file.old_id is not None and not is_null_id(file.old_id)
     if known and file.old_id is not None and not git_id_agrees(file.old_id, data):
-        return _other_file(diff_path, file, data, located.reports)
+        return _other_file(diff_path, file, data, located.reports, mode_said)
     loose = next((number for number, hunk in enumerate(file.hunks, 1) if not hunk.old_count and data), None)
     if loose is not None and not known:
         error = RefusedError(
@@ -149,10 +151,7 @@ def place(
             hint="remove the `old mode` and `new mode` lines if the mode is to stay",
         )
         return FileReport(diff_path, path, FileState.MISMATCH, located.reports, error)
-    notes = []
-    note = mode_note(file, before.mode)
-    if note is not None:
-        notes.append(f"{path}: {note}")
+    notes = [f"{path}: {mode_said}"] if mode_said is not None else []
     if located.moved:
         offsets = ", ".join(signed(report.offset) for report in located.reports)
         notes.append(f"{path}: the hunks were found at offsets {offsets}; the patch holds the true positions")
@@ -179,15 +178,18 @@ def _exists(diff_path: str, file: FilePatch, target: BaseFile) -> FileReport:
     return FileReport(diff_path, path, FileState.EXISTS, error=error)
 
 
-def _other_file(diff_path: str, file: FilePatch, data: bytes, reports: tuple[HunkReport, ...]) -> FileReport:
+def _other_file(
+    diff_path: str, file: FilePatch, data: bytes, reports: tuple[HunkReport, ...], mode_said: str | None
+) -> FileReport:
     """The base's file is not the one that the `index` line names."""
     path = file.path
+    notes = () if mode_said is None else (f"{path}: {mode_said}",)
     if file.new_id and not is_null_id(file.new_id) and git_id_agrees(file.new_id, data):
         error = mismatch(path, reports, True)
         return FileReport(diff_path, path, FileState.APPLIED, reports, error)
     would = would_apply(reports)
     if would is not None:
-        outlook = f"; its hunks {would}" if file.hunks else ""
+        outlook = (f"; its hunks {would}" if file.hunks else "") + (f" ({mode_said})" if mode_said else "")
         hint = (
             "make the diff against the base's own file; or, to take it at these places, remove its `index` line from "
             "the diff and review the result"
@@ -203,7 +205,7 @@ def _other_file(diff_path: str, file: FilePatch, data: bytes, reports: tuple[Hun
         hint=hint,
         details={"path": path, "offsets": [r.offset for r in reports], "side": "before"},
     )
-    return FileReport(diff_path, path, FileState.OTHER_FILE, reports, error)
+    return FileReport(diff_path, path, FileState.OTHER_FILE, reports, error, notes)
 
 
 def _wrong_result(diff_path: str, file: FilePatch, after: bytes, reports: tuple[HunkReport, ...]) -> FileReport | None:
