@@ -29,7 +29,7 @@ from imagebuild.overlay.install_scheme import install_scheme, wheel_interpreter
 from imagebuild.overlay.requirements import Metadata, check_requirements, parse_metadata
 from imagebuild.overlay.times import entry_time
 from imagebuild.overlay.wheel_archive import WheelArchive, open_wheel
-from imagebuild.overlay.wheel_install import InstalledFile, Scheme, install_wheel
+from imagebuild.overlay.wheel_install import InstalledFile, install_wheel
 from imagebuild.overlay.wheel_removal import Removal, installed_versions, remove_distribution
 from imagebuild.overlay.wheel_tags import check_tags, read_glibc
 from imagebuild.target.lock_types import ArtefactSource, LayerItem
@@ -381,14 +381,3 @@ def layer_facts(items: Sequence[LayerItem], files: Mapping[str, Data]) -> LayerF
 def _sorted(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
     for path in sorted(entries, key=str.encode):
         yield path, entries[path]
-
-
-def locked_wheel_files(source: ArtefactSource, file: ArtefactFile) -> dict[str, Data]:
-    """The files of a wheel that a lock names, by image path, made again without the base."""
-    scheme = Scheme(**source.details["scheme"])
-    links: Mapping[str, str] = source.details.get("links", {})
-    out: dict[str, Data] = {}
-    for made in install_wheel(open_wheel(file.path, source.name, source.version), scheme):
-        folder, _, name = made.path.rpartition("/")
-        out[image_path(f"{links.get(folder, folder)}/{name}")] = made.data
-    return out

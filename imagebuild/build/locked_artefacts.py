@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from imagebuild.build.artefact_plan import locked_wheel_files
 from imagebuild.build.artefact_store import ArtefactFile, ArtefactStore
 from imagebuild.build.asked import Asked
+from imagebuild.build.layer_data import image_path
 from imagebuild.build.origins import BROUGHT
 from imagebuild.build.series_artefacts import SeriesArtefacts
 from imagebuild.errors import RefusedError
@@ -18,6 +18,8 @@ from imagebuild.overlay.changes import BlobChange, WheelChange
 from imagebuild.overlay.distributions import normalise_name
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.series import AppliedSeries
+from imagebuild.overlay.wheel_archive import open_wheel
+from imagebuild.overlay.wheel_install import Scheme, install_wheel
 from imagebuild.target.lock_types import ArtefactSource, LayerItem, PathFact, PlatformInputs
 
 
@@ -71,6 +73,17 @@ class LockedArtefacts:
                 raise _stale(self._platform.platform, item.path)
             out[item.path] = self.wheel_files[item.path]
         return out
+
+
+def locked_wheel_files(source: ArtefactSource, file: ArtefactFile) -> dict[str, Data]:
+    """The files of a wheel that a lock names, by image path, made again without the base."""
+    scheme = Scheme(**source.details["scheme"])
+    links: Mapping[str, str] = source.details.get("links", {})
+    out: dict[str, Data] = {}
+    for made in install_wheel(open_wheel(file.path, source.name, source.version), scheme):
+        folder, _, name = made.path.rpartition("/")
+        out[image_path(f"{links.get(folder, folder)}/{name}")] = made.data
+    return out
 
 
 def _is_brought(item: LayerItem) -> bool:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from imagebuild.oci.tree import ImageTree
+from imagebuild.overlay.distributions import normalise_name
 from imagebuild.target.document import Target
-from imagebuild.target.lock_types import LayerItem, Lock, PlatformInputs, PlatformResult
+from imagebuild.target.lock_types import ArtefactSource, LayerItem, Lock, PlatformInputs, PlatformResult
 
 SEVERE_MODE = 0o6000
+MANY = ("wheel:", "parent", "bytecode:")
+"""Origins whose entries people are not shown one by one."""
 
 
 def plan_locked(lock: Lock) -> dict[str, Any]:
@@ -33,6 +36,7 @@ def plan_locked(lock: Lock) -> dict[str, Any]:
     count = len(lock.result.platforms)
     index = 1 if lock.inputs.is_index else 0
     read = {str(x.digest): x.size for p in lock.inputs.platforms for x in p.layers if x.read}
+    sources = {str(x.sha256): x.size for p in lock.inputs.platforms for x in p.sources}
     return {
         "target": lock.inputs.target,
         "locked": True,
@@ -44,6 +48,7 @@ def plan_locked(lock: Lock) -> dict[str, Any]:
             "upload_bytes": sum(blobs.values()) + documents + (lock.result.size if index else 0),
             "requests": 1 + len(base_layers) + 2 * (len(blobs) + count) + count + index,
             "unchanged_requests": 1,
+            "artefact_bytes": sum(sources.values()),
             "worst_case_bytes": sum(base_layers.values()),
         },
     }
@@ -62,6 +67,7 @@ def _platform(platform: PlatformInputs, result: PlatformResult) -> dict[str, Any
             }
             for layer in result.layers
         ],
+        "artefacts": [_source(source, platform) for source in platform.sources],
         "files": [_file(item, platform) for item in (*platform.artefacts, *platform.changes)],
         "environment": dict(platform.environment),
         "unread": [str(layer.digest) for layer in platform.layers if not layer.read],
@@ -69,10 +75,20 @@ def _platform(platform: PlatformInputs, result: PlatformResult) -> dict[str, Any
     }
 
 
+def _source(source: ArtefactSource, platform: PlatformInputs) -> dict[str, Any]:
+    """What is fetched, once for all machines that share a cache, and how many entries it makes."""
+    origin = f"wheel:{normalise_name(source.name)}" if source.kind == "wheel" else f"{source.kind}:{source.name}"
+    shown = {"kind": source.kind, "name": source.name, "sha256": str(source.sha256), "size": source.size}
+    files = sum(item.origin == origin for item in platform.artefacts)
+    return {**shown, **({"version": source.version} if source.version else {}), "files": files}
+
+
 def _file(item: LayerItem, platform: PlatformInputs) -> dict[str, Any]:
     guard = "derived"
-    if item.origin.startswith("change:"):
-        name = item.origin.removeprefix("change:")
+    kind, _, name = item.origin.partition(":")
+    if kind in ("wheel", "removed"):
+        guard = kind
+    elif kind in ("change", "blob", "stage"):
         fact = next((fact for fact in platform.facts if fact.change == name), None)
         if fact is not None and fact.state == "present":
             guard = "matches"
@@ -143,8 +159,13 @@ def plan_text(plan: Mapping[str, Any]) -> str:
                 lines.append(
                     f"  + {layer['role']} layer, {size_text(layer['size'])}, {layer['compressor']}, {layer['digest']}"
                 )
-            rows = [[f["guard"], f["kind"], f["path"]] for f in platform["files"]]
-            lines.append(table(rows, ["GUARD", "KIND", "PATH"]))
+            lines += [
+                f"  + {x['kind']} {x['name']}{' ' + x['version'] if 'version' in x else ''}, {size_text(x['size'])}, "
+                f"{x['files']} files, {x['sha256']}"
+                for x in platform["artefacts"]
+            ]
+            rows = [[f["guard"], f["kind"], f["path"]] for f in platform["files"] if not f["origin"].startswith(MANY)]
+            lines += [table(rows, ["GUARD", "KIND", "PATH"])] if rows else []
             lines += [f"  note: {f['path']}: {note}" for f in platform["files"] for note in f.get("notes", ())]
             lines += [f"  env {name}={value}" for name, value in platform["environment"].items()]
             lines += [f"  not proven: {text}" for text in platform["not_proven"]]
@@ -158,6 +179,10 @@ def plan_text(plan: Mapping[str, Any]) -> str:
             f"lock read {size_text(lock['bytes'])} in {lock['layers']} layers",
             f"build sends {size_text(build['upload_bytes'])} in {build['requests']} requests, 1 request when nothing changed; "
             f"at worst {size_text(build['worst_case_bytes'])} where a registry refuses to mount and you allow the transfer",
+            *(
+                [f"artefacts of {size_text(build['artefact_bytes'])} are fetched where the cache lacks them"]
+                * bool(build["artefact_bytes"])
+            ),
             plan["digest"],
         ]
     else:

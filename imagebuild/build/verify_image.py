@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from imagebuild.build.image import BaseDocuments
@@ -177,12 +177,16 @@ class ImageVerifier:
         result = next(p for p in self.lock.result.platforms if p.platform == platform.platform)
         count = len(base_manifest.layers)
         prefix = self._prefix(name, base_manifest, base_config, child)
-        checks = [prefix, *self._identity(name, platform, prefix)]
+        checks = [prefix]
+        under = [prefix]
         ours = child.manifest.layers[count:]
         diff_ids = child.config.diff_ids[count:]
         checks.append(equal("verify.layer-count", f"layers above the base ({name})", len(result.layers), len(ours)))
         for made, descriptor, diff_id in zip(result.layers, ours, diff_ids, strict=False):
-            checks += self._layer(source, name, platform, made.role, made.diff_id, descriptor, diff_id)
+            layer = self._layer(source, name, platform, made.role, made.diff_id, descriptor, diff_id)
+            under = [*under, *layer] if made.role == "artefacts" else under
+            checks += layer
+        checks[1:1] = self._identity(name, platform, under)
         checks += self._config(name, platform, result, base_manifest, base_config, child)
         return checks
 
@@ -202,16 +206,17 @@ class ImageVerifier:
                 )
         return Check("verify.base-prefix", False, what, f"{count} layers", f"{len(found)} layers")
 
-    def _identity(self, name: str, platform: PlatformInputs, prefix: Check) -> list[Check]:
-        """What `identity` says was compared with the package metadata when locking; it holds for this image exactly where the
-        base's layers are the locked ones, and no layer of ours touches that metadata."""
+    def _identity(self, name: str, platform: PlatformInputs, under: Sequence[Check]) -> list[Check]:
+        """What `identity` says was compared with the package metadata of base and wheels when locking; it holds for this image exactly
+        where those layers are the locked ones (`under`), and no change touches that metadata."""
         declared = self.lock.inputs.wanted.get("identity", {})
-        ours = {item.path for item in (*platform.artefacts, *platform.changes)}
-        touched = [path for path in ours if path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))]
+        touched = [
+            item.path for item in platform.changes if item.path.endswith((".dist-info/METADATA", ".egg-info/PKG-INFO"))
+        ]
         out = []
         for package, version in declared.items():
-            text = f"{package} is {version}, as the base's package metadata said when locking ({name})"
-            passed = None if touched else prefix.passed
+            text = f"{package} is {version}, as package metadata said when locking ({name})"
+            passed = None if touched else _all(check.passed for check in under)
             out.append(Check("verify.identity", passed, text))
         return out
 
@@ -276,6 +281,12 @@ class ImageVerifier:
                 [*json_differences(expected_manifest, found_manifest)],
             )  # fmt: skip
         return checks
+
+
+def _all(answers: Iterable[bool | None]) -> bool | None:
+    """False where one is, else None where one is, else True."""
+    known = list(answers)
+    return False if False in known else None if None in known else True
 
 
 def _annotated(media_type: str) -> bool:
