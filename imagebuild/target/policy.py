@@ -80,11 +80,14 @@ class WaiverRule:
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Everything that a policy says.  `revoked` maps digests of images to the reason; `repositories` are globs (empty:
-    any); `minimum_release` maps a target to the smallest release counter accepted; `not_proven` refuse or allow."""
+    any), and so are `bases` (over the base's reference with its digest) and `builders` (over a provenance's builder.id);
+    `minimum_release` maps a target to the smallest release counter accepted; `not_proven` refuse or allow."""
 
     keys: Mapping[str, PolicyKey]
     require: tuple[Requirement, ...] = ()
     repositories: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+    builders: tuple[str, ...] = ()
     revoked: Mapping[Digest, str] = field(default_factory=no_entries)
     minimum_release: Mapping[str, int] = field(default_factory=no_entries)
     waiver: WaiverRule = field(default_factory=WaiverRule)
@@ -200,6 +203,10 @@ POLICY = Object(
             "what a release must show",
         ),
         "repositories": Field(List(LINE, unique=True), "globs over HOST/PATH from which an image may come"),
+        "bases": Field(
+            List(LINE, unique=True), "globs over REFERENCE@DIGEST of the base that a signed statement names"
+        ),
+        "builders": Field(List(LINE, unique=True), "globs over builder.id of a signed provenance"),
         "revoked": Field(Map(DIGEST, PROSE), "digest of an image: why"),
         "minimum_release": Field(
             Map(name_of("a target"), Integer("a counter", minimum=1)), "target: smallest release counter"

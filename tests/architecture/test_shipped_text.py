@@ -10,6 +10,7 @@ from package_source import ROOT, tracked_files
 
 URL = re.compile(r"(?:https?|git|ssh|ftp)://(?:[^\s/@\"'<>]*@)?([A-Za-z0-9.-]+)")
 HOSTS = {
+    "cyclonedx.org",
     "docker.io",
     "github.com",
     "in-toto.io",
@@ -17,10 +18,13 @@ HOSTS = {
     "json-schema.org",
     "keepachangelog.com",
     "opencontainers.org",
+    "openvex.dev",
     "packaging.python.org",
     "peps.python.org",
     "reproducible-builds.org",
     "semver.org",
+    "sigstore.dev",
+    "slsa.dev",
     "spdx.org",
     "www.apache.org",
     "www.rfc-editor.org",

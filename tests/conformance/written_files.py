@@ -122,6 +122,8 @@ GOOD: dict[str, Any] = {
             {"predicate": "https://x.org/custom/v1"},
         ],
         "repositories": ["docker.io/example/*"],
+        "bases": ["docker.io/example/engine*@sha256:*"],
+        "builders": ["https://example.com/builder/v1"],
         "revoked": {A: "leaked a token"},
         "minimum_release": {"b300-vllm": 3},
         "waiver": {"required": True, "expired": "warn"},

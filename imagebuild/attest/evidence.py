@@ -1,0 +1,141 @@
+"""What trusted keys say of an image: bundles fetched, signatures verified, and only then read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from imagebuild.attest.check import Check
+from imagebuild.attest.dsse import verify_envelope
+from imagebuild.attest.predicates import image_signature
+from imagebuild.attest.statement import Statement, read_statement
+from imagebuild.attest.storage import FoundBundle, fetch_bundles
+from imagebuild.attest.subjects import ImageSubject, describe
+from imagebuild.attest.trust import TrustedKey, count_signers
+from imagebuild.content.digest import Digest
+from imagebuild.errors import ImagebuildError, RefusedError, UnavailableError
+from imagebuild.oci.source import ImageSource
+
+SHOWN = 10
+"""Reasons that one check lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedStatement:
+    """A statement about one digest that trusted keys signed (under each name that a key is trusted by); `referrer` is
+    the digest of the manifest that it came in."""
+
+    subject: Digest
+    referrer: Digest
+    statement: Statement
+    keys: tuple[TrustedKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found about one manifest or index.  `ignored` says, a line each, why other bundles do not count;
+    `unavailable` why it could not be found out what is attached."""
+
+    subject: ImageSubject
+    verified: tuple[VerifiedStatement, ...]
+    ignored: tuple[str, ...] = ()
+    unavailable: UnavailableError | None = None
+
+    def of_type(self, predicate_type: str) -> list[VerifiedStatement]:
+        return [item for item in self.verified if item.statement.predicate_type == predicate_type]
+
+    def limited_to(self, keys: Collection[TrustedKey]) -> Evidence:
+        """The same as if these keys alone were trusted."""
+        kept = [
+            VerifiedStatement(item.subject, item.referrer, item.statement, tuple(k for k in item.keys if k in keys))
+            for item in self.verified
+        ]
+        left = [
+            f"{item.referrer.short(12)}: signed by " + ", ".join(map(str, item.keys)) + ", which does not count here"
+            for item, limited in zip(self.verified, kept, strict=True)
+            if not limited.keys
+        ]
+        return Evidence(self.subject, tuple(k for k in kept if k.keys), (*self.ignored, *left), self.unavailable)
+
+
+def verify_bundle(found: FoundBundle, subject: Digest, keys: Sequence[TrustedKey]) -> VerifiedStatement:
+    """The statement in a bundle, which must be signed by one of `keys` and speak about `subject`.
+
+    Raises RefusedError `attest.bad-signature`, `attest.bad-statement`, `attest.other-digest`, or the bundle's fault.
+    """
+    if found.bundle is None:
+        assert found.fault is not None
+        raise found.fault
+    verified = verify_envelope(found.bundle.envelope, [item.key for item in keys])
+    statement = read_statement(verified)
+    if not statement.names(subject):
+        raise RefusedError(
+            "attest.other-digest",
+            "a trusted key signed a statement about something else",
+            expected=str(subject),
+            found=", ".join(str(item.digest or item.name) for item in statement.subjects[:5]),
+        )
+    return VerifiedStatement(
+        subject, found.digest, statement, tuple(item for item in keys if item.key in verified.keys)
+    )
+
+
+def gather(source: ImageSource, subjects: Sequence[ImageSubject], keys: Sequence[TrustedKey]) -> list[Evidence]:
+    """The evidence about each subject, read from `source`."""
+    return [_gather(source, subject, keys) for subject in subjects]
+
+
+def _gather(source: ImageSource, subject: ImageSubject, keys: Sequence[TrustedKey]) -> Evidence:
+    try:
+        found = fetch_bundles(source, subject.digest)
+    except UnavailableError as error:
+        return Evidence(subject, (), (), error)
+    verified, ignored = [], []
+    for item in found:
+        try:
+            verified.append(verify_bundle(item, subject.digest, keys))
+        except ImagebuildError as error:
+            ignored.append(f"{item.digest.short(12)}: {describe(error)} [{error.code}]")
+    return Evidence(subject, tuple(verified), tuple(ignored))
+
+
+def cannot_tell(code: str, evidence: Evidence, message: str) -> Check:
+    """The check for evidence that could not be fetched."""
+    assert evidence.unavailable is not None
+    return Check(code, None, f"{message}: {evidence.unavailable.message}")
+
+
+def reasons(evidence: Evidence, otherwise: str) -> str:
+    """Why what is attached does not count."""
+    shown = list(evidence.ignored[:SHOWN])
+    if len(evidence.ignored) > SHOWN:
+        shown.append(f"and {len(evidence.ignored) - SHOWN} more")
+    return "; ".join(shown) or otherwise
+
+
+def signature_checks(evidence: Sequence[Evidence], keys: Sequence[TrustedKey], threshold: int = 1) -> list[Check]:
+    """`verify.signature` for the index and every platform's manifest: each must itself be signed.
+
+    Only a statement of the signature's own type counts: a key that vouched for an SBOM has not signed the image.
+    """
+    out = []
+    for each in evidence:
+        item = each.limited_to(keys)
+        message = f"the {item.subject.name} {item.subject.digest} is signed"
+        if item.unavailable is not None:
+            out.append(cannot_tell("verify.signature", item, message))
+            continue
+        signers = list({k.key: k for found in item.of_type(image_signature.TYPE) for k in found.keys}.values())
+        there = ", ".join(str(key) for key in signers)
+        kinds = sorted({found.statement.predicate_type for found in item.verified} - {image_signature.TYPE})
+        otherwise = f"signed statements of other types only: {', '.join(kinds)}" if kinds else "nothing is attached"
+        out.append(
+            Check(
+                "verify.signature",
+                count_signers(signers) >= threshold,
+                message,
+                f"{threshold} of: " + ", ".join(str(key) for key in keys),
+                there or reasons(item, otherwise),
+            )
+        )
+    return out

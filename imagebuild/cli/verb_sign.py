@@ -1,0 +1,69 @@
+"""Sign an image: its index and every platform's manifest, with a key.
+
+The signatures are Sigstore bundles, stored as referrers beside the image (or in --attestations); cosign 3 verifies them
+with `cosign verify --key`.  What the same key has signed already is left as it is.
+
+Examples:
+  imagebuild sign docker.io/example/engine:v1 --key release.key --passphrase-file secret.txt
+  imagebuild sign oci:build/demo --key env://SIGNING_KEY
+  imagebuild sign docker.io/example/engine:v1 --key release.key --legacy
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from imagebuild.cli.session import Session
+from imagebuild.errors import InputError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    from imagebuild.cli.evidence_places import add_signing_options
+
+    parser.add_argument("reference", metavar="REF", help="the image")
+    add_signing_options(parser)
+    parser.add_argument(
+        "--legacy", action="store_true", help="write the older sha256-….sig tag too, which many verifiers still read"
+    )
+
+
+def run(arguments: argparse.Namespace, session: Session) -> int:
+    from imagebuild.attest.predicates.image_signature import image_signature
+    from imagebuild.attest.storage import attach_statement
+    from imagebuild.attest.subjects import image_subjects
+    from imagebuild.cli.evidence_places import (
+        attestations_repository,
+        client_of,
+        evidence_place,
+        repository_of,
+        signer_of,
+    )
+    from imagebuild.cli.signing_answer import answer_signed
+    from imagebuild.cli.verb_verify import read_tree
+    from imagebuild.host.clock import now
+    from imagebuild.oci.reference import parse_reference
+
+    reference = parse_reference(arguments.reference)
+    chosen = attestations_repository(arguments, session)
+    repository = chosen or repository_of(reference)
+    if arguments.legacy and repository is None:
+        raise InputError(
+            "attest.not-attachable", f"--legacy writes a tag, and {reference} is in no registry", found=str(reference)
+        )
+    place = evidence_place(reference, session, chosen)
+    signer = signer_of(arguments)
+    tree = read_tree(reference, session.opener().source(reference))
+    subjects = image_subjects(tree)
+    attached = []
+    for subject in subjects:
+        statement = image_signature(subject.digest)
+        attached.append(attach_statement(place, subject.descriptor, statement, signer, now()))
+    legacy = []
+    if arguments.legacy and repository is not None:
+        from imagebuild.attest.simple_signing import push_simple_signature, signature_tag
+
+        for subject in subjects:
+            push_simple_signature(client_of(session), repository, subject.digest, signer)
+            legacy.append(f"{repository}:{signature_tag(subject.digest)}")
+    answer_signed(session, reference, tree.top.digest, place.location, signer.public_key, attached, legacy)
+    return 0
