@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from imagebuild.build.artefact_store import ArtefactStore
-from imagebuild.build.contents import Contents
-from imagebuild.build.locked import refuse_stale
-from imagebuild.build.opening import Opener
-from imagebuild.cli.session import Session
-from imagebuild.content.store import CompressedStore, ContentStore
 from imagebuild.errors import ImagebuildError, SeveralErrors, worst_exit_code
-from imagebuild.layer.facts_store import FactsStore
-from imagebuild.overlay.document import Overlay
-from imagebuild.target.document import Target
-from imagebuild.target.lock import load_lock
-from imagebuild.target.lock_types import Lock
+
+if TYPE_CHECKING:
+    from imagebuild.build.artefact_store import ArtefactStore
+    from imagebuild.build.contents import Contents
+    from imagebuild.build.opening import Opener
+    from imagebuild.cli.session import Session
+    from imagebuild.layer.facts_store import FactsStore
+    from imagebuild.overlay.document import Overlay
+    from imagebuild.target.document import Target
+    from imagebuild.target.lock_types import Lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +28,23 @@ class LoadedTarget:
 
 
 def contents_of(session: Session, name: str) -> Contents:
+    from imagebuild.build.contents import Contents
+    from imagebuild.content.store import CompressedStore, ContentStore
+
     return Contents(CompressedStore(session.workspace.content_path(name)), ContentStore(session.cache / "content"))
 
 
 def facts_of(session: Session) -> FactsStore:
+    from imagebuild.layer.facts_store import FactsStore
+
     return FactsStore(session.cache / "facts")
 
 
 def artefacts_of(session: Session, opener: Opener | None) -> ArtefactStore:
     """Wheels, blobs and outputs of stages; without `opener` those at hand only."""
+    from imagebuild.build.artefact_store import ArtefactStore
+    from imagebuild.content.store import ContentStore
+
     store = ContentStore(session.cache / "artefacts")
     return ArtefactStore(store, session.emitter, opener=opener, wheels=session.cache / "wheels")
 
@@ -49,6 +56,9 @@ def load_target_and_series(session: Session, name: str) -> LoadedTarget:
 
 def current_lock(session: Session, loaded: LoadedTarget) -> Lock:
     """Raises RefusedError `lock.missing` or `lock.stale`."""
+    from imagebuild.build.locked import refuse_stale
+    from imagebuild.target.lock import load_lock
+
     path = session.workspace.lock_path(loaded.target.name)
     return refuse_stale(load_lock(path), loaded.target, loaded.overlays, path)
 

@@ -71,14 +71,13 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def _outputs(
-    name: str, arguments: argparse.Namespace, session: Session, loaded: Any, lock: Any
+    name: str, arguments: argparse.Namespace, session: Session, target: Any, lock: Any
 ) -> list[tuple[Reference, Sequence[Platform]]]:
     from imagebuild.errors import InputError
 
     platforms: list[Platform] = arguments.platform
     out: list[tuple[Reference, Sequence[Platform]]] = [(_here(text), platforms) for text in arguments.output]
     if arguments.push:
-        target = loaded.target
         if target.publish is None:
             raise InputError(
                 "build.no-publish",
@@ -107,18 +106,28 @@ def _here(text: str) -> Reference:
 
 
 def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[int, Mapping[str, Any], str]:
-    from imagebuild.build.building import run_build
-    from imagebuild.cli.targets import artefacts_of, contents_of, current_lock, facts_of, load_target_and_series
+    from imagebuild.build.ahead import ask_ahead
+    from imagebuild.cli.targets import artefacts_of, contents_of, facts_of
+    from imagebuild.target.lock import load_lock
 
     before = session.traffic_since()
-    loaded = load_target_and_series(session, name)
-    lock = current_lock(session, loaded)
-    outputs = _outputs(name, arguments, session, loaded, lock)
+    target = session.workspace.target(name)
+    path = session.workspace.lock_path(name)
+    found = load_lock(path)
+    outputs = [] if found is None else _outputs(name, arguments, session, target, found)
     opener = session.opener(session.workspace.root)
+    wait = ask_ahead(opener, [reference for reference, _ in outputs], target.base)
+    # A registry far away answers while these modules load.
+    from imagebuild.build.building import run_build
+    from imagebuild.build.locked import refuse_stale
+
+    overlays = session.workspace.series(target)
+    lock = refuse_stale(found, target, overlays, path)
+    wait()
     outcome = run_build(
         lock,
-        loaded.target,
-        loaded.overlays,
+        target,
+        overlays,
         outputs,
         opener,
         contents_of(session, name),

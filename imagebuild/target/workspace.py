@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from imagebuild.content.files import io_faults
 from imagebuild.content.schema import Field, Integer, List, Object, Shape, json_schema, nearest, validate
 from imagebuild.content.strict_yaml import load_yaml
 from imagebuild.errors import ImagebuildError, InputError, SeveralErrors
-from imagebuild.overlay.document import FILE_NAME as OVERLAY_FILE
-from imagebuild.overlay.document import Overlay, load_overlay
 from imagebuild.overlay.vocabulary import LOCAL_PATH, NAME_PATTERN
 from imagebuild.target.document import FILE_NAME as TARGET_FILE
 from imagebuild.target.document import Target, load_target
+
+if TYPE_CHECKING:
+    from imagebuild.overlay.document import Overlay
 
 MAP_NAME = ".imagebuild.yaml"
 LOCK_NAME = "target.lock.json"
@@ -157,7 +158,9 @@ class Workspace:
 
     def overlays(self) -> tuple[str, ...]:
         """Names of the folders below overlays/ that hold an overlay.yaml, sorted."""
-        return _names(self.overlay_folder, OVERLAY_FILE)
+        from imagebuild.overlay.document import FILE_NAME
+
+        return _names(self.overlay_folder, FILE_NAME)
 
     def target(self, name: str) -> Target:
         """Raises InputError `target.unknown-target`, and what `load_target` raises."""
@@ -168,8 +171,10 @@ class Workspace:
 
     def overlay(self, name: str) -> Overlay:
         """Raises InputError `target.unknown-overlay`, and what `load_overlay` raises."""
+        from imagebuild.overlay.document import FILE_NAME, load_overlay
+
         folder = self.overlay_path(name)
-        if not (folder / OVERLAY_FILE).is_file():
+        if not (folder / FILE_NAME).is_file():
             raise _unknown("target.unknown-overlay", "overlay", name, self.overlays(), self.overlay_folder)
         return load_overlay(folder)
 
