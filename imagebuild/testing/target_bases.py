@@ -15,6 +15,7 @@ from imagebuild.oci import media_types as mt
 from imagebuild.oci.platform import Platform
 from imagebuild.testing.base_layers import BaseLayer, FilesLayer, InterpreterLayer, RootLayer, WheelLayer
 from imagebuild.testing.demo_base import CREATED, DIGESTS, demo_spec
+from imagebuild.testing.dependency_layer import DependencyLayer
 from imagebuild.testing.real_root import TreeLayer, python_of
 from imagebuild.testing.wheel_base import BaseSpec, MadeBase, make_base
 from imagebuild.testing.wheel_fetch import AMD64, ARM64, VLLM, Progress, WheelPin
@@ -24,16 +25,17 @@ from imagebuild.testing.wheel_pins import AMD_AITER
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What a base's wheels are put on: the layers below them, the layout, and whether stand-in bytecode may lie there."""
+    """What a base's wheels are put on: the layers below them, the layout, and whether the root is real (then nothing may stand in
+    for bytecode or the C library)."""
 
     root: tuple[BaseLayer, ...] = (RootLayer(), InterpreterLayer())
     layout: Layout = DIST_PACKAGES
-    bytecode: bool = True
+    real: bool = False
 
 
 def runnable(root: Path, layout: Callable[[str], Layout] = dist_packages) -> Places:
     """The places on a root (folder or tar archive) whose Python really runs."""
-    return Places((TreeLayer(root),), layout(python_of(root)), False)
+    return Places((TreeLayer(root),), layout(python_of(root)), True)
 
 
 def _elf(machine: int) -> bytes:
@@ -42,13 +44,33 @@ def _elf(machine: int) -> bytes:
     return head + (1).to_bytes(4, "little") + bytes(64 - len(head) - 4)
 
 
-_X86_64 = 62
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+def _libc(places: Places, machine: str) -> tuple[BaseLayer, ...]:
+    """glibc's file, by whose name wheels are told that it is 2.34 or newer."""
+    name = f"usr/lib/{machine}-linux-gnu/libc.so.6"
+    stand_in = FilesLayer({name: (_elf(_MACHINES[machine]), 0o755)}, created_by="RUN apt-get install libc6")
+    return () if places.real else (stand_in,)
 
 
 def _wheel(
     pins: Mapping[Platform, WheelPin], places: Places, installer: Installer, bytecode_of: tuple[str, ...]
 ) -> WheelLayer:
-    return WheelLayer(pins, places.layout, installer, bytecode_of if places.bytecode else ())
+    return WheelLayer(pins, places.layout, installer, () if places.real else bytecode_of)
+
+
+def _dependencies(pins: Mapping[Platform, WheelPin], places: Places) -> DependencyLayer:
+    """vllm's requirements, as metadata: what wheels on top are checked against."""
+    version = places.layout.site.partition("/python")[2].partition("/")[0]
+    versions = {
+        "msgspec": "0.20.0",
+        "prometheus_client": "0.23.1",
+        "pyzmq": "27.1.0",
+        "tqdm": "4.67.1",
+        "uvloop": "0.22.1",
+    }
+    return DependencyLayer(pins, versions, places.layout, "uv", version)
 
 
 _CUDA = FilesLayer(
@@ -79,11 +101,19 @@ _WORKSPACE = FilesLayer(
 def b300_vllm(places: Places | None = None) -> BaseSpec:
     """`vllm/vllm-openai` for x86_64: an OCI index, vllm installed by uv, bytecode of what a build step imported."""
     at = places or Places()
+    pins = {AMD64: VLLM[AMD64]}
     imported = ("vllm/__init__.py", "vllm/envs.py", "vllm/models/kimi_k3/nvidia/model.py")
     return BaseSpec(
         name="b300-vllm",
         platforms=(AMD64,),
-        layers=(*at.root, _CUDA, _wheel({AMD64: VLLM[AMD64]}, at, "uv", imported), _WORKSPACE),
+        layers=(
+            *at.root,
+            *_libc(at, "x86_64"),
+            _CUDA,
+            _dependencies(pins, at),
+            _wheel(pins, at, "uv", imported),
+            _WORKSPACE,
+        ),
         created=CREATED,
         tag="kimi-k31-mc",
         env=_CUDA_ENV,
@@ -96,10 +126,18 @@ def b300_vllm(places: Places | None = None) -> BaseSpec:
 def gb200_dynamo(places: Places | None = None) -> BaseSpec:
     """`vllm/vllm-openai` for aarch64: an OCI index, vllm installed by uv; Dynamo is what the target adds."""
     at = places or Places()
+    pins = {ARM64: VLLM[ARM64]}
     return BaseSpec(
         name="gb200-dynamo",
         platforms=(ARM64,),
-        layers=(*at.root, _CUDA, _wheel({ARM64: VLLM[ARM64]}, at, "uv", ("vllm/__init__.py",)), _WORKSPACE),
+        layers=(
+            *at.root,
+            *_libc(at, "aarch64"),
+            _CUDA,
+            _dependencies(pins, at),
+            _wheel(pins, at, "uv", ("vllm/__init__.py",)),
+            _WORKSPACE,
+        ),
         created=CREATED,
         tag="kimi-k3",
         env=_CUDA_ENV,
@@ -115,7 +153,10 @@ def mi355x_rocm(places: Places | None = None) -> BaseSpec:
     at = places or Places()
     site = at.layout.site
     built = FilesLayer(
-        {f"{site}/aiter/jit/{name}.so": (_elf(_X86_64), 0o755) for name in ("module_aiter_enum", "module_moe_asm")},
+        {
+            f"{site}/aiter/jit/{name}.so": (_elf(_MACHINES["x86_64"]), 0o755)
+            for name in ("module_aiter_enum", "module_moe_asm")
+        },
         created_by="RUN GPU_ARCHS=gfx950 build-aiter-kernels",
     )
     return BaseSpec(
@@ -154,8 +195,8 @@ class StandIn:
 
 
 STAND_INS: Mapping[str, StandIn] = {
-    "b300-vllm": StandIn(b300_vllm, Digest("6d5d0566d9930a31a5b65cfe7902db136d52c0e58886dba49c4e4b8c80913802")),
-    "gb200-dynamo": StandIn(gb200_dynamo, Digest("8bea6ee3e2cc0e2c4171541d5bb458410819a199b5f624c5c5760588d8475e02")),
+    "b300-vllm": StandIn(b300_vllm, Digest("de4a820e789b9b3b9ce996de2ea7961760ef4d43572b22390b010cf3e1889c08")),
+    "gb200-dynamo": StandIn(gb200_dynamo, Digest("d879caab2ae1fd55e27b006318d1f4b17c862a6bf76043c8fb005dfeaee24a5e")),
     "mi355x-rocm": StandIn(mi355x_rocm, Digest("dcc63ea1ad79b94c55386dd1b038f964887dd0892d9a7e8a5e4ef4da71b503de")),
 }
 """The bases of the targets of these names."""

@@ -96,6 +96,11 @@ def _digest(data: bytes) -> str:
     return f"sha256={value}"
 
 
+def record_line(path: str, data: bytes) -> str:
+    """A RECORD's line of a file whose path needs no quotes."""
+    return f"{path},{_digest(data)},{len(data)}\n"
+
+
 def _script(interpreter: str, target: str) -> bytes:
     module, _, name = target.partition(":")
     first = name.split(".")[0]
