@@ -59,7 +59,7 @@ class _Wheel:
     installed: tuple[InstalledFile, ...]
 
 
-def wheel_changes(overlays: Sequence[Overlay]) -> list[tuple[Overlay, WheelChange]]:
+def wheel_changes(overlays: Sequence[Overlay]) -> list[WheelChange]:
     """Every wheel of a series, in order.  Raises RefusedError `overlay.wheel-twice` where two are of one distribution."""
     out: list[tuple[Overlay, WheelChange]] = []
     for overlay in overlays:
@@ -74,49 +74,52 @@ def wheel_changes(overlays: Sequence[Overlay]) -> list[tuple[Overlay, WheelChang
                         hint="keep one of the two",
                     )
             out.append((overlay, change))
-    return out
+    return [change for _, change in out]
 
 
 def plan_wheels(
-    wheels: Sequence[tuple[Overlay, WheelChange]],
+    wheels: Sequence[WheelChange],
     base: Survey,
     store: ArtefactStore,
     platform: Platform,
     created: int,
     contents: Contents,
-    sites: Sequence[str] = (),
+    *,
+    strict: bool = True,
 ) -> ArtefactPlan:
     """Installs the wheels on paper.
 
     Raises NeedsDeeper while layers are unread: only all of them tell whether another version is installed and which files would be
-    replaced.  Raises what fetching and reading wheels raise, and RefusedError `overlay.wheel-…`, `overlay.requirement-unmet`.
+    replaced.  Raises what fetching and reading wheels raise, and RefusedError `overlay.wheel-…`, `overlay.requirement-unmet` (not
+    without `strict`: then blocking findings stand among the others).
     """
     if not wheels:
         return ArtefactPlan()
     if not base.complete:
-        raise NeedsDeeper(f"the wheel {wheels[0][1].name}")
-    return _Planner(wheels, base, store, platform, created, contents, sites).plan()
+        raise NeedsDeeper(f"the wheel {wheels[0].name}")
+    return _Planner(wheels, base, store, platform, created, contents, strict).plan()
 
 
 class _Planner:
     def __init__(
         self,
-        wheels: Sequence[tuple[Overlay, WheelChange]],
+        wheels: Sequence[WheelChange],
         base: Survey,
         store: ArtefactStore,
         platform: Platform,
         created: int,
         contents: Contents,
-        sites: Sequence[str],
+        strict: bool,
     ) -> None:
-        self.changes = [change for _, change in wheels]
+        self.strict = strict
+        self.changes = list(wheels)
         self.base = base
         self.view = base.view
         self.store = store
         self.platform = platform
         self.created = created
         self.contents = contents
-        self.interpreter = wheel_interpreter(base.layout, sites)
+        self.interpreter = wheel_interpreter(base.layout)
         self.scheme = install_scheme(self.view, self.interpreter)
         self.findings: list[Finding] = []
         self.not_proven: list[str] = []
@@ -213,7 +216,7 @@ class _Planner:
             brought, before, {**before, **brought}, self.platform, self.interpreter.version, without.__getitem__
         )
         blocking = [finding for finding in found if finding.severity is Severity.BLOCKING]
-        if blocking:
+        if blocking and self.strict:
             raise RefusedError(
                 "overlay.requirement-unmet",
                 f"the wheels do not fit what the image for {self.platform} has: "

@@ -12,6 +12,7 @@ from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter
 from imagebuild.build.live_base import LiveBase, NeedsDeeper
 from imagebuild.build.reading import BaseReader, suffix_names
+from imagebuild.build.survey import Survey, survey
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import LayerFacts
 from imagebuild.layer.facts_store import FactsStore
@@ -37,6 +38,21 @@ class Everything:
 
     def __len__(self) -> int:
         return 0
+
+
+def read_whole_base(
+    target: Target, source: ImageSource, facts: FactsStore, contents: Contents, emitter: Emitter
+) -> dict[Platform, Survey]:
+    """Every platform's base with all of its layers read.  Raises what reading raises."""
+    assert target.base.digest is not None
+    tree = read_image_tree(source, target.base.digest, target.platforms)
+    reader = BaseReader(source, facts, contents, emitter, wanted_name)
+    out = {}
+    for platform, child in tree.children.items():
+        listed = child.manifest.layers
+        layers = [reader.layer(descriptor, number, len(listed)) for number, descriptor in enumerate(listed, 1)]
+        out[platform] = survey(child, contents, layers)
+    return out
 
 
 def ask_base(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Found, Kind, View
@@ -15,20 +14,16 @@ from imagebuild.overlay.wheel_install import Scheme
 _SITE = re.compile(r"(?:(?P<prefix>.*)/)?lib(?P<bits>64)?/python3\.\d+/(?:site|dist)-packages\Z")
 
 
-def wheel_interpreter(layout: PythonLayout, sites: Iterable[str] = ()) -> Interpreter:
-    """The interpreter that wheels are installed for: the one that `python3` of PATH starts, else the only one, else the one that
-    has all of `sites` (the site folders of the target's roots).
+def wheel_interpreter(layout: PythonLayout) -> Interpreter:
+    """The interpreter that wheels are installed for: the one that `python3` of PATH starts, else the only one.
 
     Raises RefusedError `overlay.wheel-interpreter` where nothing decides.
     """
     if layout.default is not None:
         return layout.default
     known = [path.interpreter for path in layout.paths]
-    wanted = set(sites)
-    fitting = [item for item in known if wanted and wanted <= set(item.sites)]
-    for choice in (known, fitting):
-        if len(choice) == 1:
-            return choice[0]
+    if len(known) == 1:
+        return known[0]
     raise RefusedError(
         "overlay.wheel-interpreter",
         f"which interpreter of the image a wheel is for cannot be told: {layout.default_reason}",

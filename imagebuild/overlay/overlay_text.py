@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from imagebuild.content.strict_yaml import ListNode, MapNode, Node, parse_yaml, plain_value, quoted
 from imagebuild.errors import InputError
 from imagebuild.oci.platform import Platform
-from imagebuild.overlay.changes import Change, DeleteChange, FileChange, Guard, PatchChange
+from imagebuild.overlay.changes import Change, DeleteChange, FileChange, Guard, PatchChange, WheelChange
 
 Guards = Mapping[str, Guard | Mapping[Platform, Guard]]
 
@@ -45,14 +45,28 @@ def format_guards(guards: Guards) -> str:
 
 
 def format_change(change: Change, indent: str = "  ") -> str:
-    """One item of `changes:` (patch, file or delete), with its line end."""
+    """One item of `changes:` (patch, file, delete or wheel), with its line end."""
     if isinstance(change, PatchChange):
         return f"{indent}- patch: {quoted(change.patch)}\n"
     if isinstance(change, FileChange):
         return f"{indent}- file: {quoted(change.file)}\n{indent}  to: {quoted(change.to)}\n"
     if isinstance(change, DeleteChange) and change.path is not None:
         return f"{indent}- delete: {{path: {quoted(change.path)}}}\n"
+    if isinstance(change, WheelChange):
+        return _wheel(change, indent)
     raise TypeError(f"no text for {type(change).__name__}")
+
+
+def _wheel(change: WheelChange, indent: str) -> str:
+    inner = indent + "    "
+    lines = [f"{indent}- wheel:", f"{inner}name: {quoted(change.name)}", f"{inner}version: {quoted(change.version)}"]
+    lines.append(f"{inner}sha256:")
+    lines += [f"{inner}  {quoted(str(on))}: {quoted(str(change.sha256[on]))}" for on in sorted(change.sha256)]
+    if change.url is not None:
+        lines.append(f"{inner}url: {quoted(change.url)}")
+    if change.without:
+        lines.append(f"{inner}without: [{', '.join(quoted(name) for name in change.without)}]")
+    return "\n".join(lines) + "\n"
 
 
 def format_overlay(
@@ -100,6 +114,24 @@ def append_change(text: str, change: Change) -> str:
     wanted = plain_value(top)
     wanted["changes"] = [*wanted["changes"], *plain_value(_top("changes:\n" + new))["changes"]]
     return _verified(before + new + "".join(lines[end:]), wanted)
+
+
+def insert_change(text: str, number: int, change: Change) -> str:
+    """`text` with one more item before item `number` (from 0) of `changes:`.  Raises InputError `overlay.cannot-rewrite`."""
+    top = _top(text)
+    lines = text.splitlines(keepends=True)
+    item = _changes(top).items[number]
+    new = format_change(change, _indent(lines, item))
+    at = item.line - 1
+    while at > 0 and lines[at - 1].lstrip().startswith("#"):
+        at -= 1
+    wanted = plain_value(top)
+    wanted["changes"] = [
+        *wanted["changes"][:number],
+        *plain_value(_top("changes:\n" + new))["changes"],
+        *wanted["changes"][number:],
+    ]
+    return _verified("".join(lines[:at]) + new + "".join(lines[at:]), wanted)
 
 
 def remove_change(text: str, number: int) -> str:
