@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from imagebuild.build.events import Emitter
 from imagebuild.build.index_wheels import IndexWheel, fetch_from_index
@@ -21,10 +21,13 @@ from imagebuild.content.files import TEMPORARY_PREFIX, io_faults, link_or_copy
 from imagebuild.content.store import ContentStore
 from imagebuild.errors import RefusedError, UnavailableError
 from imagebuild.oci.platform import Platform
-from imagebuild.overlay.changes import BlobChange, WheelChange
+from imagebuild.overlay.changes import BlobChange, StageChange, WheelChange
 from imagebuild.overlay.distributions import normalise_name
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.wheel_archive import sha256_of
+
+if TYPE_CHECKING:
+    from imagebuild.build.stage import LearnedStage
 
 SIZE_LIMIT = 8 << 30
 """Bytes of one artefact at most."""
@@ -47,9 +50,17 @@ class ArtefactFile:
             return stream.read()
 
 
+class Stages(Protocol):
+    """What makes the outputs of stages and keeps them in the store (stage.StageMaker)."""
+
+    def learn(self, change: StageChange, platform: Platform) -> LearnedStage: ...
+
+    def provide(self, change: StageChange, platform: Platform, wanted: Mapping[str, Digest]) -> None: ...
+
+
 class ArtefactStore:
     """Finds artefacts.  `given` are stores that are looked into and never written (an export of another run's); `wheels` a folder of wheel
-    files under their own names; without `opener` nothing is fetched."""
+    files under their own names; without `opener` nothing is fetched, and without `stages` (set by whoever knows the workspace) nothing is compiled."""
 
     def __init__(
         self,
@@ -62,6 +73,7 @@ class ArtefactStore:
     ) -> None:
         self.store = store
         self.opener = opener
+        self.stages: Stages | None = None
         self.fetched_bytes = 0
         self._emitter = emitter
         self._given = tuple(given)
@@ -121,8 +133,11 @@ class ArtefactStore:
         wanted = IndexWheel(change.name, change.version, platform, python, digest)
         return self._fetch(digest, what, lambda folder, advance: fetch_from_index(wanted, folder, advance))
 
-    def find_wheel(self, wanted: IndexWheel) -> tuple[ArtefactFile, str]:
-        """The wheel that the index has for a version, kept, and its file name.  Raises as `wheel`."""
+    def find_wheel(self, wanted: IndexWheel, url: str | None = None) -> tuple[ArtefactFile, str]:
+        """The wheel that the index has for a version, or the file at `url`, kept, and its file name.  Raises as `wheel`."""
+        if url is not None:
+            found = self._fetch(None, f"the wheel at {url}", self._downloader(url, SIZE_LIMIT))
+            return found, url.partition("?")[0].rpartition("/")[2]
         what = f"the wheel {wanted.name} {wanted.version} for {wanted.platform}"
         name = ""
 
@@ -155,6 +170,22 @@ class ArtefactStore:
         if change.size is not None and file.size != change.size:
             raise _mismatch(what, f"{change.size} bytes", f"{file.size} bytes")
         return file
+
+    def outputs(self, change: StageChange, platform: Platform, wanted: Mapping[str, Digest]) -> None:
+        """Sees to it that the outputs of a stage (path in the stage: digest) are at hand.
+
+        Raises as `StageMaker.provide`; UnavailableError `build.artefact-unavailable` where nothing is compiled here.
+        """
+        missing = [f"{path} {digest}" for path, digest in sorted(wanted.items()) if self.get(digest) is None]
+        if missing and self.stages is None:
+            raise UnavailableError(
+                "build.artefact-unavailable",
+                f"the outputs of {change.dockerfile} for {platform} are not at hand, and nothing is built here",
+                expected=", ".join(missing),
+                hint="run imagebuild build TARGET where they can be fetched or built",
+            )
+        if missing and self.stages is not None:
+            self.stages.provide(change, platform, wanted)
 
     def _beside(self, change: WheelChange, digest: Digest) -> ArtefactFile | None:
         """A wheel that was put into the folder by hand, or by a maker of bases."""
