@@ -102,7 +102,7 @@ def _gather(source: ImageSource, subject: ImageSubject, keys: Sequence[TrustedKe
 def cannot_tell(code: str, evidence: Evidence, message: str) -> Check:
     """The check for evidence that could not be fetched."""
     assert evidence.unavailable is not None
-    return Check(code, None, f"{message}: {evidence.unavailable.message}")
+    return Check(code, None, f"{message}: could not find out: {evidence.unavailable.message}")
 
 
 def reasons(evidence: Evidence, otherwise: str) -> str:
