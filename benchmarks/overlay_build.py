@@ -126,8 +126,7 @@ class Bench:
         return Place(self.registry.host, RESULTS, base_tag=tag)
 
     def forget(self) -> None:
-        keep = {digest for base in self.bases.values() for digest in [*base.blobs, str(base.digest)]}
-        self.registry.forget([RESULTS], frozenset(keep))
+        self.registry.forget(RESULTS)
 
     def engine_layer(self) -> list[str]:
         """The engine's layer of the base: file, media type, digest, size."""

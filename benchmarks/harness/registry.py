@@ -10,8 +10,9 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -91,17 +92,27 @@ class Registry:
     def _blob(self, hex_digest: str) -> Path:
         return self.storage / "docker/registry/v2/blobs/sha256" / hex_digest[:2] / hex_digest
 
-    def holds(self, repository: str, tag: str, digest: str) -> bool:
-        link = self.storage / "docker/registry/v2/repositories" / repository / "_manifests/tags" / tag / "current/link"
-        return link.is_file() and link.read_text() == digest
+    @property
+    def _repositories(self) -> Path:
+        return self.storage / "docker/registry/v2/repositories"
 
-    def forget(self, repositories: Iterable[str], keep: frozenset[str]) -> None:
-        """Drops repositories and every blob but those in `keep` (digests), as if they had never been pushed."""
-        root = self.storage / "docker/registry/v2"
-        for repository in repositories:
-            shutil.rmtree(root / "repositories" / repository, ignore_errors=True)
-        for blob in root.glob("blobs/sha256/*/*"):
-            if f"sha256:{blob.name}" not in keep:
+    def holds(self, repository: str, tag: str, digest: str) -> bool:
+        """Whether a tag points at that image and everything of it is there."""
+        link = self._repositories / repository / "_manifests/tags" / tag / "current/link"
+        if not link.is_file() or link.read_text() != digest or not self.blob(digest).is_file():
+            return False
+        manifest = json.loads(self.blob(digest).read_bytes())
+        return all(self.blob(item["digest"]).is_file() for item in [manifest["config"], *manifest["layers"]])
+
+    def forget(self, repository: str) -> None:
+        """Drops a repository, and every blob that no other one has, as if it had never been pushed."""
+        shutil.rmtree(self._repositories / repository, ignore_errors=True)
+        linked = chain(
+            self._repositories.glob("**/_layers/sha256/*"), self._repositories.glob("**/_manifests/revisions/sha256/*")
+        )
+        keep = {path.name for path in linked}
+        for blob in self.storage.glob("docker/registry/v2/blobs/sha256/*/*"):
+            if blob.name not in keep:
                 shutil.rmtree(blob)
 
     def mark(self) -> int:
@@ -137,7 +148,7 @@ class Registry:
 
     def manifest(self, repository: str, name: str) -> tuple[bytes, dict[str, Any]]:
         """Read from storage, so that it does not stand in the log."""
-        root = self.storage / "docker/registry/v2/repositories" / repository / "_manifests"
+        root = self._repositories / repository / "_manifests"
         digest = name if name.startswith("sha256:") else (root / "tags" / name / "current/link").read_text()
         raw = (self._blob(digest.removeprefix("sha256:")) / "data").read_bytes()
         return raw, json.loads(raw)
