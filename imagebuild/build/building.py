@@ -34,7 +34,7 @@ from imagebuild.oci.reference import (
 from imagebuild.oci.source import Document, Image, ImageSource, StoreResult
 from imagebuild.overlay.document import Overlay
 from imagebuild.target.document import Target
-from imagebuild.target.lock_types import Lock, PathFact, PlatformInputs, PlatformResult, Result
+from imagebuild.target.lock_types import Inputs, Lock, PathFact, PlatformInputs, PlatformResult, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,30 @@ class BaseFiles:
         return data
 
 
+def platform_files(
+    inputs: Inputs,
+    platform: PlatformInputs,
+    overlays: Sequence[Overlay],
+    contents: Contents,
+    base_files: BaseFiles,
+    store: ArtefactStore,
+) -> PlatformFiles:
+    """The data of every file that one platform's layers hold, every guard of the series checked again.
+
+    Raises as apply_series, and RefusedError `lock.stale`.
+    """
+    asked = asked_paths(overlays, platform.platform)
+    artefacts = LockedArtefacts(platform, overlays, store, asked)
+
+    def read(fact: PathFact) -> bytes:
+        return artefacts.read(fact) if fact.layer is None else base_files.read(platform, fact)
+
+    applied = apply_locked(platform, inputs, overlays, contents, asked.whole, read, artefacts.bring)
+    written = change_bytes(platform, applied)
+    derived = derived_files(inputs, platform, contents, read)
+    return PlatformFiles({**written, **derived}, artefacts.files(applied))
+
+
 def build_image(
     lock: Lock,
     target: Target,
@@ -124,17 +148,9 @@ def build_image(
     base = load_base(inputs, contents, base_files.source)
     files: dict[str, PlatformFiles] = {}
     for platform in inputs.platforms:
-        asked = asked_paths(overlays, platform.platform)
-        artefacts = LockedArtefacts(platform, overlays, store, asked)
-
-        def read(fact: PathFact, at: PlatformInputs = platform, brought: LockedArtefacts = artefacts) -> bytes:
-            return brought.read(fact) if fact.layer is None else base_files.read(at, fact)
-
-        applied = apply_locked(platform, inputs, overlays, contents, asked.whole, read, artefacts.bring)
-        written = change_bytes(platform, applied)
-        derived = derived_files(inputs, platform, contents, read)
-        files[str(platform.platform)] = PlatformFiles({**written, **derived}, artefacts.files(applied))
-        emitter.emit("changes.applied", platform=str(platform.platform), files=len(written))
+        made = platform_files(inputs, platform, overlays, contents, base_files, store)
+        files[str(platform.platform)] = made
+        emitter.emit("changes.applied", platform=str(platform.platform), files=len(made.changes))
     image, result = make_image(inputs, base, files, workdir, emitter, None)
     check_result(lock.result, result)
     return image

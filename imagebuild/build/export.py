@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from imagebuild.build.asked import asked_paths
+from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.base_documents import load_base
-from imagebuild.build.building import BaseFiles
+from imagebuild.build.building import BaseFiles, platform_files
 from imagebuild.build.contents import Contents
-from imagebuild.build.derived import PROVENANCE, RECORD, derived_files
+from imagebuild.build.derived import PROVENANCE, RECORD
 from imagebuild.build.export_text import dockerfile_text, script_text
-from imagebuild.build.locked import apply_locked, change_bytes
+from imagebuild.build.image import PlatformFiles
+from imagebuild.build.layer_data import BytesData
 from imagebuild.content.digest import Digest
 from imagebuild.content.text import size_text
 from imagebuild.errors import RefusedError
+from imagebuild.layer.entry import Data
 from imagebuild.oci.documents import ImageConfig
 from imagebuild.oci.reference import DigestReference
+from imagebuild.overlay.changes import WheelChange
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.patch_make import is_text, make_diff
+from imagebuild.overlay.wheel_archive import sha256_of
+from imagebuild.overlay.wheel_install import MemberData
 from imagebuild.target.document import Target
-from imagebuild.target.lock_types import LayerItem, Lock, PathFact, PlatformInputs
+from imagebuild.target.lock_types import ArtefactSource, LayerItem, Lock, PathFact, PlatformInputs
 
 BODY_LIMIT = 4 << 20
 """Bytes of patches and whole files that one script may carry."""
@@ -80,14 +86,22 @@ class Exporter:
     """Makes the export of one current lock.  Reads the base only for what content folder and cache lack."""
 
     def __init__(
-        self, lock: Lock, target: Target, overlays: Sequence[Overlay], contents: Contents, base_files: BaseFiles
+        self,
+        lock: Lock,
+        target: Target,
+        overlays: Sequence[Overlay],
+        contents: Contents,
+        base_files: BaseFiles,
+        store: ArtefactStore,
     ) -> None:
         self.lock = lock
         self.target = target
         self.overlays = overlays
         self.contents = contents
         self.base_files = base_files
+        self.store = store
         self.bodies: dict[str, bytes] = {}
+        self._digests: dict[Path, Digest] = {}
 
     def export(self, platforms: Iterable[PlatformInputs]) -> Export:
         """Raises RefusedError `export.unguarded` for the deletion of a whole folder, `export.too-large`, and as a build."""
@@ -113,45 +127,44 @@ class Exporter:
         )
 
     def _plan(self, platform: PlatformInputs) -> dict[str, Any]:
-        files = self._files(platform)
+        inputs = self.lock.inputs
+        files = platform_files(inputs, platform, self.overlays, self.contents, self.base_files, self.store)
         facts = {fact.path: fact for fact in platform.facts}
-        items = {item.path: item for item in platform.changes}
-        bytecode = [
-            [item.path, item.origin.removeprefix(BYTECODE)]
-            for item in items.values()
-            if item.origin.startswith(BYTECODE)
-        ]
-        steps = [
-            self._step(item, files, facts.get(item.path))
-            for item in sorted(items.values(), key=_order)
-            if not item.origin.startswith(BYTECODE)
-        ]
+        wheels = [source for source in platform.sources if source.kind == "wheel"]
+        shown = [self._wheel(source, platform) for source in wheels]
+        items = merged_items(platform)
         return {
             "roots": [
                 [root.name, self._module(root.name), root.folder, root.site or root.folder] for root in platform.roots
             ],
             "environment": [list(pair) for pair in platform.environment],
-            "wheels": [],
-            "bytecode": bytecode,
-            "steps": steps,
+            "wheels": shown,
+            "bytecode": [
+                [item.path, item.origin.removeprefix(BYTECODE)] for item in items if item.origin.startswith(BYTECODE)
+            ],
+            "steps": [
+                self._step(item, files, facts.get(item.path), [source.sha256 for source in wheels])
+                for item in items
+                if not item.origin.startswith(BYTECODE)
+            ],
         }
+
+    def _wheel(self, source: ArtefactSource, platform: PlatformInputs) -> dict[str, Any]:
+        shown: dict[str, Any] = {"requirement": f"{source.name}=={source.version}", "sha256": str(source.sha256)}
+        for overlay in self.overlays:
+            for change in overlay.changes:
+                if isinstance(change, WheelChange) and change.sha256.get(platform.platform) == source.sha256:
+                    address = change.address(platform.platform)
+                    return shown if address is None else {**shown, "url": address}
+        return shown
 
     def _module(self, root: str) -> str:
         spec = self.target.roots.get(root)
         return "" if spec is None or spec.python is None else spec.python
 
-    def _files(self, platform: PlatformInputs) -> dict[str, bytes]:
-        def read(fact: PathFact) -> bytes:
-            return self.base_files.read(platform, fact)
-
-        whole = asked_paths(self.overlays, platform.platform).whole
-        applied = apply_locked(platform, self.lock.inputs, self.overlays, self.contents, whole, read)
-        return {
-            **change_bytes(platform, applied),
-            **derived_files(self.lock.inputs, platform, self.contents, read),
-        }
-
-    def _step(self, item: LayerItem, files: Mapping[str, bytes], fact: PathFact | None) -> dict[str, Any]:
+    def _step(
+        self, item: LayerItem, files: PlatformFiles, fact: PathFact | None, wheels: Sequence[Digest]
+    ) -> dict[str, Any]:
         if item.kind == "whiteout":
             return whiteout_step(item, fact)
         step: dict[str, Any] = {"path": item.path, "kind": item.kind}
@@ -163,19 +176,30 @@ class Exporter:
         if item.xattrs:
             step["xattrs"] = dict(item.xattrs)
         if item.kind == "file":
-            data = files[item.path]
-            step["after"] = str(Digest.of(data))
-            step["body"] = self._body(item, data)
+            changed = files.changes.get(item.path)
+            data: Data = files.artefacts[item.path] if changed is None else BytesData(changed)
+            step["after"] = str(data.sha256)
+            step["body"] = self._body(item, data, wheels)
         return step
 
-    def _body(self, item: LayerItem, data: bytes) -> list[str]:
-        """A patch where the base's file is at hand and a patch is the smaller one, else the whole file."""
+    def _body(self, item: LayerItem, data: Data, wheels: Sequence[Digest]) -> list[Any]:
+        """A member of a wheel as it is; a patch where the base's file is at hand and a patch is the smaller one; else the whole
+        file."""
+        if isinstance(data, MemberData):
+            path = data.archive.path
+            if path not in self._digests:
+                self._digests[path] = sha256_of(path)
+            return [wheels.index(self._digests[path]), data.name]
+        if data.size > BODY_LIMIT:
+            raise self._too_large(item.path, data.size)
+        with data.open() as stream:
+            after = stream.read()
         before = None if item.preimage is None else self.contents.get(item.preimage)
-        if before is not None and is_text(before) and is_text(data):
-            diff = make_diff(item.path.lstrip("/"), before, data)
-            if len(diff) < len(data):
+        if before is not None and is_text(before) and is_text(after):
+            diff = make_diff(item.path.lstrip("/"), before, after)
+            if len(diff) < len(after):
                 return ["patch", self._keep(diff)]
-        return ["whole", self._keep(data)]
+        return ["whole", self._keep(after)]
 
     def _keep(self, data: bytes) -> str:
         key = Digest.of(data).hex[:16]
@@ -185,13 +209,16 @@ class Exporter:
     def _refuse_large(self) -> None:
         total = sum(map(len, self.bodies.values()))
         if total > BODY_LIMIT:
-            raise RefusedError(
-                "export.too-large",
-                f"{self.target.name}: the changed files do not fit into one script",
-                expected=f"at most {size_text(BODY_LIMIT)}",
-                found=size_text(total),
-                hint=f"ship the image: imagebuild build {self.target.name} --push",
-            )
+            raise self._too_large("the changed files together", total)
+
+    def _too_large(self, what: str, size: int) -> RefusedError:
+        return RefusedError(
+            "export.too-large",
+            f"{self.target.name}: {what} would not fit into one script",
+            expected=f"at most {size_text(BODY_LIMIT)}",
+            found=size_text(size),
+            hint=f"ship the image: imagebuild build {self.target.name} --push",
+        )
 
     def _summary(self, plans: Mapping[str, Any]) -> Iterable[str]:
         inputs = self.lock.inputs
@@ -206,6 +233,19 @@ class Exporter:
         yield ""
         yield "Run it with the engine's Python in the pristine container, before the engine starts.  It stops with 1, and has"
         yield "written nothing, where a file is neither as that base nor as the image has it."
+
+
+def merged_items(platform: PlatformInputs) -> list[LayerItem]:
+    """What both layers together do to each path, as one step from what the base has, in the order of writing."""
+    brought = {item.path: item for item in platform.artefacts}
+    out = dict(brought)
+    for item in platform.changes:
+        below = brought.get(item.path)
+        if below is not None and item.kind == "whiteout" and below.preimage is None:
+            del out[item.path]
+        else:
+            out[item.path] = item if below is None else replace(item, preimage=below.preimage)
+    return sorted(out.values(), key=_order)
 
 
 def whiteout_step(item: LayerItem, fact: PathFact | None) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 def _export(name: str, arguments: argparse.Namespace, session: Session) -> tuple[int, Mapping[str, Any], str]:
     from imagebuild.build.building import BaseFiles, select_platforms
     from imagebuild.build.export import Exporter
-    from imagebuild.cli.targets import contents_of, current_lock, facts_of, load_target_and_series
+    from imagebuild.cli.targets import artefacts_of, contents_of, current_lock, facts_of, load_target_and_series
     from imagebuild.content.files import atomic_write
 
     loaded = load_target_and_series(session, name)
@@ -56,7 +56,8 @@ def _export(name: str, arguments: argparse.Namespace, session: Session) -> tuple
     contents = contents_of(session, name)
     opener = session.opener(session.workspace.root)
     base_files = BaseFiles(lock, opener, loaded.target, contents, facts_of(session), session.emitter)
-    exporter = Exporter(lock, loaded.target, loaded.overlays, contents, base_files)
+    store = artefacts_of(session, opener)
+    exporter = Exporter(lock, loaded.target, loaded.overlays, contents, base_files, store)
     export = exporter.export(
         p for p in lock.inputs.platforms if not arguments.platform or p.platform in arguments.platform
     )

