@@ -71,17 +71,27 @@ class Output:
             sys.stdout.write(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
     def _annotate(self, error: ImagebuildError) -> None:
-        """GitHub's workflow command beside the message (the runner reads them on stderr as well)."""
+        file, line = error.details.get("file"), error.details.get("line")
+        self.annotate(
+            "blocking",
+            error.code,
+            error.message,
+            file if isinstance(file, str) else "",
+            line if isinstance(line, int) else 0,
+        )
+
+    def annotate(self, severity: str, code: str, message: str, file: str = "", line: int = 0) -> None:
+        """GitHub's workflow command beside a finding (the runner reads them on stderr as well): `::error`, `::warning` or
+        `::notice` for blocking, warning and note."""
         if variable("GITHUB_ACTIONS") != "true":
             return
-        place = []
-        if isinstance(error.details.get("file"), str):
-            place.append(f"file={_property(error.details['file'])}")
-            if isinstance(error.details.get("line"), int):
-                place.append(f"line={error.details['line']}")
-        place.append(f"title={_property(error.code)}")
-        message = error.message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        sys.stderr.write(f"::error {','.join(place)}::{message}\n")
+        place = [f"file={_property(file)}"] if file else []
+        if file and line:
+            place.append(f"line={line}")
+        place.append(f"title={_property(code)}")
+        text = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        level = {"blocking": "error", "warning": "warning"}.get(severity, "notice")
+        sys.stderr.write(f"::{level} {','.join(place)}::{text}\n")
 
     def usage(self, asked: bool) -> None:
         from imagebuild.cli.verbs import VERBS

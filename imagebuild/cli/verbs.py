@@ -32,6 +32,7 @@ VERBS = (
     Verb("export", "write the same change as a script or Dockerfile for the pristine image"),
     Verb("gsm8k", "compare accuracy runs of patched and unpatched engines"),
     Verb("ref", "print the line by which docker, podman, enroot, pyxis or a recipe names the image"),
+    Verb("waiver", "write, render and check waivers of patches"),
     Verb("cache", "show or prune the cache"),
     Verb("schema", "print the JSON Schema of a file that people write"),
     Verb("explain", "explain an error code"),

@@ -1,0 +1,152 @@
+"""Evidence on record beside a target: in-toto test results, read for what they say and no further.
+
+`manifests/TARGET/evidence/` may hold statements of `https://in-toto.io/attestation/test-result/v0.1` (bare, or as the
+payload of a DSSE envelope) in files `*.json` at any depth.  Anything else there is counted as other and claims nothing.
+Signatures are not checked here: a waiver names the evidence, a release's policy decides whose word counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from imagebuild.content.canonical import load_json
+from imagebuild.content.digest import Digest
+from imagebuild.content.files import io_faults
+from imagebuild.errors import ImagebuildError, clean
+
+TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
+SIZE_LIMIT = 4 << 20
+"""Bytes of one file; a statement is a few kilobytes."""
+FILE_LIMIT = 1000
+RESULTS = ("PASSED", "WARNED", "FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class TestRecord:
+    """One test result.  `file` is its name for people, `digest` that of its bytes; `subjects` the images that it is of;
+    `check` gsm8k, smoke or other; `result` PASSED, WARNED or FAILED; `tests` what passed and failed, by name;
+    `configuration` the digests of what it was run with (the content id among them)."""
+
+    __test__ = False
+
+    file: str
+    digest: Digest
+    subjects: frozenset[Digest]
+    check: str
+    result: str
+    passed: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    configuration: frozenset[Digest] = frozenset()
+
+    def of(self, digests: Collection[Digest]) -> bool:
+        """Whether it speaks of one of these images (or content ids)."""
+        return bool((self.subjects | self.configuration) & set(digests))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is on record for one target: `records`, and the names of files that are no test result."""
+
+    records: tuple[TestRecord, ...] = ()
+    other: tuple[str, ...] = ()
+
+    def about(self, digests: Collection[Digest], *checks: str) -> tuple[TestRecord, ...]:
+        """The records of these images, of these checks (all where none is named)."""
+        return tuple(r for r in self.records if r.subjects & set(digests) and (not checks or r.check in checks))
+
+
+class EvidenceSource(Protocol):
+    """Where evidence comes from; a folder today, a registry or a release's own store behind the same call."""
+
+    def __call__(self, target: str) -> Evidence: ...
+
+
+def load_evidence(folder: Path, shown: str) -> Evidence:
+    """The evidence below `folder`, named `shown` for people.  A folder that is not there holds none; a file that cannot
+    be understood is other evidence, never a fault.  Raises UnavailableError `content.io` where reading fails."""
+    records: list[TestRecord] = []
+    other: list[str] = []
+    if not folder.is_dir():
+        return Evidence()
+    with io_faults(folder, "reading"):
+        names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
+    for name in names[:FILE_LIMIT]:
+        path = folder / name
+        with io_faults(path, "reading"):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                continue
+            with path.open("rb") as stream:
+                data = stream.read(SIZE_LIMIT + 1)
+        record = parse_record(data, f"{shown}/{name}") if len(data) <= SIZE_LIMIT else None
+        if record is None:
+            other.append(f"{shown}/{name}")
+        else:
+            records.append(record)
+    return Evidence(tuple(records), tuple(other))
+
+
+def parse_record(data: bytes, file: str) -> TestRecord | None:
+    """The test result that a file holds, None where it holds none."""
+    try:
+        value = load_json(data, file)
+        if isinstance(value, dict) and isinstance(value.get("payload"), str):
+            value = load_json(base64.b64decode(value["payload"], validate=True), file)
+    except (ImagebuildError, binascii.Error, ValueError):
+        return None
+    if not isinstance(value, dict) or value.get("predicateType") != TEST_RESULT:
+        return None
+    predicate = value.get("predicate")
+    if not isinstance(predicate, dict) or predicate.get("result") not in RESULTS:
+        return None
+    subjects = _digests(value.get("subject"))
+    if not subjects:
+        return None
+    passed, failed = _names(predicate.get("passedTests")), _names(predicate.get("failedTests"))
+    descriptors = _list(predicate.get("configuration"))
+    words = [
+        file.rpartition("/evidence/")[2],
+        *passed,
+        *failed,
+        *(str(_dict(one).get("name", "")) for one in descriptors),
+    ]
+    check = next((kind for kind in ("gsm8k", "smoke") if any(kind in word.lower() for word in words)), "other")
+    return TestRecord(
+        file,
+        Digest.of(data),
+        subjects,
+        check,
+        predicate["result"],
+        passed,
+        failed,
+        _digests(predicate.get("configuration")),
+    )
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(clean(item, 200) for item in _list(value) if isinstance(item, str))
+
+
+def _digests(value: Any) -> frozenset[Digest]:
+    out = set()
+    for item in _list(value):
+        text = _dict(_dict(item).get("digest")).get("sha256")
+        try:
+            out.add(Digest.parse(f"sha256:{text}"))
+        except ImagebuildError:
+            continue
+    return frozenset(out)
