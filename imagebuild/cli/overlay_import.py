@@ -1,4 +1,4 @@
-"""Make a guarded overlay of a diff or of a tree of files.
+"""Make a guarded overlay of a diff, of a tree of files, or of a script that patches a container.
 
 Each file is found in the target's pinned base, the change is applied with no fuzz (hunks that stand elsewhere are looked
 for within 1,000 lines and written down at their true lines), and preimage and postimage become guards.  The blob ids of
@@ -7,6 +7,7 @@ git's index lines must agree with the base's files.
 Examples:
   git diff main -- vllm | imagebuild overlay import my-fix --target b300-vllm --from-diff -
   imagebuild overlay import my-fix --target b300-vllm --from-tree patched/ --include 'vllm/**'
+  imagebuild overlay import my-fix --target b300-vllm --from-script apply_container_patches.sh
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--from-diff", metavar="FILE|-", help="a unified diff")
     source.add_argument("--from-tree", metavar="DIR", help="a folder of changed files")
+    source.add_argument(
+        "--from-script", metavar="FILE", help="a shell script that patches a container, read and never run"
+    )
     parser.add_argument(
         "--include", metavar="GLOB", action="append", default=[], help="only these paths; may be repeated"
     )
@@ -44,6 +48,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.overlay.importer import ImportedOverlay, import_diff, import_tree
     from imagebuild.overlay.overlay_folder import read_tree, store_overlay
     from imagebuild.overlay.patch_parse import parse_patch
+    from imagebuild.overlay.script_import import import_script, parse_script
     from imagebuild.overlay.series_tree import Base
 
     target = session.workspace.target(arguments.target)
@@ -57,7 +62,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     if earlier_overlays(session, target, arguments.name):
         session.output.note("the change is taken against the base itself, not behind the target's other overlays")
     roots, folders = list(target.roots), folder_roots(target)
-    diff, tree = b"", {}
+    diff, tree, script = b"", {}, None
     if arguments.from_diff is not None:
         if arguments.from_diff == "-":
             diff = sys.stdin.buffer.read()
@@ -65,9 +70,14 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             with io_faults(arguments.from_diff, "reading"):
                 diff = Path(arguments.from_diff).read_bytes()
         names = [path.split("/", 1)[-1] for path in parse_patch(diff).paths]
-    else:
+    elif arguments.from_tree is not None:
         tree = read_tree(Path(arguments.from_tree))
         names = list(tree)
+    else:
+        with io_faults(arguments.from_script, "reading"):
+            text = Path(arguments.from_script).read_text(encoding="utf-8", errors="surrogateescape")
+        script = parse_script(text, arguments.from_script)
+        names = [path.split("/", 1)[-1] for path in script.names]
 
     include, exclude = arguments.include, arguments.exclude
 
@@ -75,6 +85,10 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         known: dict[Platform, Base] = dict(bases.items())
         if arguments.from_diff is not None:
             return import_diff(arguments.name, diff, known, roots, folders=folders, include=include, exclude=exclude)
+        if script is not None:
+            return import_script(
+                arguments.name, script, known, roots, folders=folders, include=include, exclude=exclude
+            )
         return import_tree(arguments.name, tree, known, roots, folders=folders, include=include, exclude=exclude)
 
     opener = session.opener(session.workspace.root)

@@ -1,4 +1,4 @@
-"""Import, edit, refresh, list, show and check guarded overlays.
+"""Import, pin, edit, refresh, list, show and check guarded overlays; build their stages.
 
 Examples:
   git diff main -- vllm | imagebuild overlay import my-fix --target b300-vllm --from-diff -
@@ -16,9 +16,11 @@ from imagebuild.cli.options import Parser
 from imagebuild.cli.session import Session
 
 ACTIONS = {
-    "import": "make a guarded overlay of a diff or of a tree of files",
+    "import": "make a guarded overlay of a diff, a tree of files or a patch script",
+    "pin": "write a wheel into an overlay, with its digest for each platform",
     "edit": "put files of the base, as the overlay leaves them, into a work folder",
     "refresh": "record what was changed there as the overlay's patch",
+    "stage": "build an overlay's stages, prove them, and store their outputs by digest",
     "list": "every overlay, and the targets that use it",
     "show": "one overlay: its changes, guards and provenance",
     "check": "apply overlays again, offline, to what the locks keep of their bases",
