@@ -25,7 +25,7 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
 def add_signing_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="KEY", required=True, help="private key: a file, file://PATH or env://NAME")
     parser.add_argument("--passphrase-file", metavar="FILE", help="its first line opens the key")
-    parser.add_argument("--target", metavar="TARGET", help="the target whose attestations.repository is used")
+    parser.add_argument("--target", metavar="TARGET", help="the target that it is an image of")
     add_place_options(parser)
 
 
