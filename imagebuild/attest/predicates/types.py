@@ -71,11 +71,13 @@ def stated_time(kind: str, predicate: Mapping[str, Any]) -> int | None:
 def verdict_of(word: str, predicate: Mapping[str, Any]) -> str | None:
     """The verdict of a test result of the check that `word` names; None where it is of another check.
 
-    A result that contradicts the verdict beside it (PASSED with `inferior`) is `invalid`.
+    A result that contradicts the verdict beside it (PASSED with `inferior`) or its list of failed tests is `invalid`.
     """
     check, verdict, result = predicate.get("check"), predicate.get("verdict"), predicate.get("result")
     if check != word:
         return None
+    if result == "PASSED" and predicate.get("failedTests"):
+        return "invalid"
     if verdict is None:
         return {"PASSED": "passed", "FAILED": "failed"}.get(str(result), "invalid")
     return str(verdict) if RESULTS.get(str(verdict)) == result else "invalid"
