@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from imagebuild.cli.evidence_places import add_place_options
 from imagebuild.cli.session import Session
+from imagebuild.errors import InputError
 
 if TYPE_CHECKING:
     from imagebuild.build.verification import Verification
@@ -34,6 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--key", metavar="FILE", action="append", default=[], help="a public key, one of which must have signed"
     )
     parser.add_argument("--policy", metavar="FILE", help="policy.yaml: whose signatures count, and what must be shown")
+    parser.add_argument(
+        "--release", metavar="FILE", help="a signed release.dsse.json that must name the image (with --key or --policy)"
+    )
     add_place_options(parser)
 
 
@@ -44,7 +48,9 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     reference = parse_reference(arguments.reference)
     source = session.opener().source(reference)
     tree = read_tree(reference, source)
-    signed = arguments.key or arguments.policy is not None
+    signed = bool(arguments.key) or arguments.policy is not None
+    if arguments.release is not None and not signed:
+        raise InputError("cli.usage", "--release is verified with keys", expected="--key FILE or --policy FILE")
     if arguments.target is not None:
         found = _against_target(reference, arguments.target, session, source, tree)
     else:

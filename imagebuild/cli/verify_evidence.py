@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from imagebuild.cli.session import Session
 
 if TYPE_CHECKING:
     from imagebuild.attest.check import Check
+    from imagebuild.attest.evidence import Evidence
+    from imagebuild.attest.trust import TrustedKey
     from imagebuild.oci.reference import Reference
     from imagebuild.oci.source import ImageSource
     from imagebuild.oci.tree import ImageTree
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 def evidence_checks(
     arguments: argparse.Namespace, session: Session, reference: Reference, source: ImageSource, tree: ImageTree
 ) -> list[Check]:
-    """Checks for `--key` and `--policy`; none where neither is given."""
+    """Checks for `--key` and `--policy`, one of which is given, and `--release`."""
     from imagebuild.attest.evidence import gather, signature_checks
     from imagebuild.attest.policy_checks import PolicyQuestion, policy_checks
     from imagebuild.attest.subjects import image_subjects
@@ -41,6 +44,8 @@ def evidence_checks(
         policy = load_policy(Path(arguments.policy))
     trusted = () if policy is None else keys_of_policy(policy.keys, Path(arguments.policy).parent)
     evidence = gather(source, subjects, [*given, *trusted])
+    if arguments.release is not None:
+        out += _release(Path(arguments.release), [*given, *trusted], evidence)
     if given:
         out += signature_checks(evidence, given)
     if policy is not None:
@@ -51,3 +56,30 @@ def evidence_checks(
             PolicyQuestion(policy, trusted, only, None if repository is None else str(repository), now(), labels)
         )
     return out
+
+
+def _release(path: Path, keys: Sequence[TrustedKey], evidence: list[Evidence]) -> list[Check]:
+    """Checks of a release file; what it says then counts as if it were attached to the image's top."""
+    from dataclasses import replace
+
+    from imagebuild.attest.check import Check
+    from imagebuild.attest.evidence import VerifiedStatement
+    from imagebuild.attest.release_file import load_release, release_checks
+    from imagebuild.content.digest import Digest
+    from imagebuild.errors import RefusedError
+
+    try:
+        release = load_release(path, [item.key for item in keys])
+    except RefusedError as error:
+        return [Check("verify.release", False, f"{path}: {error.message}", error.expected, error.found)]
+    checks = release_checks(release, [item.subject for item in evidence])
+    top = evidence[0]
+    if checks[0].passed:
+        said = VerifiedStatement(
+            top.subject.digest,
+            Digest.of(release.statement.format()),
+            release.statement,
+            tuple(item for item in keys if item.key in release.keys),
+        )
+        evidence[0] = replace(top, verified=(*top.verified, said))
+    return checks
