@@ -151,7 +151,8 @@ def _config_keys(page: Page) -> tuple[str, ...]:
 def _check_change(page: Page, facts: WaiverFacts | None, change: ChangeSet) -> Iterator[Finding]:
     """Rules 1 and 3 with a diff: the page is in it or stands on the base branch; scripts that patch at run time are
     named."""
-    own = change.find(page.file)
+    # a page may be checked where it was downloaded to: its name is a number, so that the name is enough
+    own = change.find(page.file) or next((f for f in change.files if f.path.rpartition("/")[2] == page.name), None)
     if own is not None and own.new is None:
         yield Finding("waiver.page-removed", BLOCKING, "this change deletes the page", page.file)
     elif own is None:
