@@ -107,6 +107,16 @@ class Client:
                 hint="see that the server is up and that the address is right",
             ) from error
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must reach no file."""
+        return (self._key,) if self._key else ()
+
+    def counters(self, parse: Callable[[str], dict[str, float]]) -> dict[str, float]:
+        """The engine's counters under `/metrics`; none where it has no such page."""
+        reply = self._once("GET", "/metrics", b"")
+        return parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else {}
+
     def post(self, path: str, body: bytes, accept: Callable[[bytes], bool]) -> Reply:
         """Sends until there is a status 200 with a body that `accept` takes, or asking again cannot help."""
         attempt = 0

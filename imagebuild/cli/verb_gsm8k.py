@@ -1,6 +1,8 @@
 """GSM8K accuracy: run it against an endpoint, compare two runs question by question, decide.
 
 Examples:
+  imagebuild gsm8k run b300-vllm --arm on --endpoint http://127.0.0.1:8000 --data gsm8k
+  imagebuild gsm8k gate b300-vllm
   imagebuild gsm8k compare build/gsm8k/demo/on build/gsm8k/demo/base --margin 1.0
   imagebuild gsm8k compare --unpaired 1295/1319 1292/1319
 """
@@ -14,7 +16,9 @@ from imagebuild.cli.options import Parser
 from imagebuild.cli.session import Session
 
 ACTIONS = {
+    "run": "ask a running engine every question and keep every answer",
     "compare": "pair two runs question by question and judge the difference by a margin",
+    "gate": "judge the runs of a target: validity, threshold, paired verdicts",
 }
 
 

@@ -20,7 +20,7 @@ class Verb:
 
 VERBS = (
     Verb("init", "make a workspace, or a target in an existing one"),
-    Verb("overlay", "import, edit, refresh, list, show and check guarded overlays"),
+    Verb("overlay", "import, pin, edit, refresh, list, show and check guarded overlays"),
     Verb("lock", "resolve a target's base, check every guard, write the lock"),
     Verb("plan", "show layers, files, guard states, requests and bytes beforehand"),
     Verb("build", "make the image and store or push it"),
@@ -30,7 +30,7 @@ VERBS = (
     Verb("sign", "sign an image's index and every platform's manifest"),
     Verb("attest", "sign a statement about an image"),
     Verb("export", "write the same change as a script or Dockerfile for the pristine image"),
-    Verb("gsm8k", "compare accuracy runs of patched and unpatched engines"),
+    Verb("gsm8k", "run GSM8K against an engine, compare runs, decide"),
     Verb("ref", "print the line by which docker, podman, enroot, pyxis or a recipe names the image"),
     Verb("waiver", "write, render and check waivers of patches"),
     Verb("cache", "show or prune the cache"),

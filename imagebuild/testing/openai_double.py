@@ -24,7 +24,8 @@ FAULTS = ("429", "500", "null", "empty", "truncated", "reasoning", "reasoning_co
 class Script:
     """What the double does.  `questions` are pairs of question and right number, in order; `wrong` the questions that it
     gets wrong; `faults` what happens to a question, one word of FAULTS a request (the last one stays with `stuck`);
-    after `dies_after` completions every connection is dropped; `delay` seconds before each answer."""
+    after `dies_after` completions every connection is dropped; `delay` seconds before each answer; `counter` is a metric
+    that grows with each answer."""
 
     questions: Sequence[tuple[str, str]]
     wrong: Iterable[int] = ()
@@ -32,6 +33,7 @@ class Script:
     stuck: frozenset[int] = frozenset()
     dies_after: int | None = None
     delay: float = 0.0
+    counter: str | None = None
     model: str = "double"
     version: str = "0.0.0+double"
 
@@ -146,6 +148,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, {"object": "list", "data": [{"id": script.model, "object": "model"}]})
         elif self.path == "/version":
             self._send(200, {"version": script.version})
+        elif self.path == "/metrics" and script.counter is not None:
+            text = f'# TYPE x counter\n{script.counter}{{engine="0"}} {self.server.double.answered}\n'
+            self._send_bytes(200, text.encode(), "text/plain")
         else:
             self._send(404, {"error": {"message": "not found"}})
 
@@ -198,11 +203,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _send(self, status: int, document: Any, headers: Mapping[str, str] | None = None) -> None:
-        data = json.dumps(document).encode()
+        self._send_bytes(status, json.dumps(document).encode(), "application/json", headers)
+
+    def _send_bytes(self, status: int, data: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

@@ -1,6 +1,7 @@
 """Small accuracy runs as lm-eval writes them."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,26 @@ def make_run(tmp_path: Path) -> MakeRun:
         return folder
 
     return make
+
+
+QUESTIONS = [(f"What is {number} and {number}?", str(2 * number)) for number in range(12)]
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    """A folder of twelve questions in GSM8K's form, and their shots."""
+    folder = tmp_path / "questions"
+    folder.mkdir()
+    lines = [json.dumps({"question": text, "answer": f"So.\n#### {said}"}) + "\n" for text, said in QUESTIONS]
+    (folder / "test.jsonl").write_text("".join(lines))
+    (folder / "train.jsonl").write_text("".join(lines).replace("What is", "How much is"))
+    return folder
+
+
+@pytest.fixture
+def eval_python(tmp_path: Path) -> str:
+    """What stands in for a Python with lm-eval."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S {Path(__file__).parent / "lm_eval_double.py"} "$@"\n')
+    path.chmod(0o755)
+    return str(path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuild.cli.main import main
+from imagebuild.testing.openai_double import OpenAIDouble, Script
 
 
 def verb(*words: str | Path) -> tuple[int, str, str]:
@@ -48,3 +49,48 @@ def test_a_picture_without_matplotlib_is_a_clear_error(
     assert (code, out) == (3, "")
     assert "imagebuild[report]" in err
     assert verb("compare", run, run, "--plot", tmp_path / "x.gif")[0] == 2
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    (folder / "manifests" / "t").mkdir(parents=True)
+    (folder / "overlays").mkdir()
+    (folder / "manifests" / "t" / "target.yaml").write_text(
+        f"schema: 1\nname: t\nbase: docker.io/example/engine@sha256:{'0' * 64}\nplatforms: [linux/amd64]\n"
+        "checks:\n  gsm8k: {arms: [base, on], max_null: 1}\n"
+    )
+    return folder
+
+
+def test_run_and_gate_of_a_target(workspace: Path, questions: Path, eval_python: str) -> None:
+    rows = [json.loads(line) for line in (questions / "test.jsonl").read_text().splitlines()]
+    script = Script([(row["question"], row["answer"].split("#### ")[1]) for row in rows], faults={1: ["null"]})
+    common = ("-C", workspace, "--data", questions, "--eval-python", eval_python, "--json")
+    for arm, image in (("base", "a"), ("on", "b")):
+        with OpenAIDouble(script) as double:
+            words = ("--arm", arm, "--endpoint", double.url, "--image", "sha256:" + image * 64)
+            code, out, err = verb("run", "t", *words, *common)
+        document = json.loads(out)
+        assert (code, document["verdict"]) == (0, "passed"), err
+        assert document["counts"]["null"] == 1
+        assert document["folder"] == str(workspace / "build" / "gsm8k" / "t" / arm)
+    code, out, _ = verb("gate", "t", "-C", workspace, "--json")
+    gate = json.loads(out)
+    assert (code, gate["verdict"]) == (3, "invalid")
+    assert "other questions than the pinned ones" in gate["reason"]
+    assert "proves" not in gate["reason"], "a target whose overlays have no switch needs no proof of one"
+    assert {check["name"]: check["verdict"] for check in gate["checks"]}["on strict-match"] == "passed"
+
+
+def test_a_gate_without_runs_is_not_run(workspace: Path) -> None:
+    code, out, _ = verb("gate", "t", "-C", workspace)
+    assert code == 3
+    assert out.splitlines()[-1].startswith("not-run: t: ")
+
+
+def test_a_target_without_an_accuracy_check_has_no_gate(workspace: Path) -> None:
+    path = workspace / "manifests" / "t" / "target.yaml"
+    path.write_text(path.read_text().partition("checks:")[0])
+    code, out, _ = verb("gate", "t", "-C", workspace, "--json")
+    assert (code, json.loads(out)["code"]) == (2, "check.no-gate")

@@ -1,0 +1,299 @@
+"""One GSM8K run against a running endpoint: lm-eval as a child process, the recording proxy between.
+
+The folder of a run holds `answers.jsonl` (every answer as it came), lm-eval's `results_*.json` and `samples_*.jsonl`,
+`meta_env.json` (InferenceX's keys and ours) and `summary.json`.  Stopped at any moment, the same call goes on with the
+answers that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from imagebuild.check import protocol
+from imagebuild.check.answers import Answer, AnswerLog
+from imagebuild.check.compare import run_faults
+from imagebuild.check.endpoint import Client
+from imagebuild.check.metrics import acceptance_length, parse_counters, switch_proof
+from imagebuild.check.protocol import Dataset
+from imagebuild.check.proxy import EvaluationProxy
+from imagebuild.check.results import Run, load_run
+from imagebuild.check.verdicts import Judgement, Verdict
+from imagebuild.content.files import atomic_write, io_faults
+from imagebuild.errors import InputError, RefusedError, UnavailableError, clean
+from imagebuild.host import clock, environment, process
+
+ARMS = ("base", "base-again", "off", "on")
+SETTINGS = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What is to be run.  `meta` are facts that the caller declares (image digest, switch, hardware, …) and that stand
+    in meta_env.json as such; `python` has lm-eval; `counter` proves the switch; `deadline` in seconds."""
+
+    folder: Path
+    target: str
+    arm: str
+    dataset: Dataset
+    python: str
+    model: str | None = None
+    context: int | None = None
+    concurrency: int = 64
+    limit: int | None = None
+    chat: bool = True
+    counter: str | None = None
+    max_null: int = 0
+    deadline: float = 86_400.0
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.arm not in ARMS:
+            raise InputError("check.bad-arm", "no such arm", expected=" | ".join(ARMS), found=self.arm)
+        if self.concurrency < 1 or (self.limit is not None and self.limit < 1):
+            raise InputError("check.bad-count", "concurrency and limit are at least 1")
+
+    @property
+    def expected(self) -> int:
+        """Questions that will be asked."""
+        return min(self.limit or self.dataset.questions, self.dataset.questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the server says of itself."""
+
+    model: str
+    context: int | None
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that came to its end, with its judgement: `passed` means that it counts, not that it is good."""
+
+    run: Run
+    summary: Mapping[str, Any]
+    judgement: Judgement
+
+
+def ask_server(client: Client, model: str | None) -> Served:
+    """Raises InputError `check.wrong-model`, UnavailableError `check.endpoint-unavailable`."""
+    listed = client.get("/v1/models")
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    known = {
+        str(row["id"]): row for row in (rows if isinstance(rows, list) else []) if isinstance(row, dict) and "id" in row
+    }
+    if model is None and len(known) == 1:
+        model = next(iter(known))
+    if model is None or model not in known:
+        raise InputError(
+            "check.wrong-model",
+            f"{client.endpoint} does not serve this model",
+            expected=" | ".join(known) or "a model",
+            found=model or "none named",
+            hint="name one of them with --model",
+        )
+    length = known[model].get("max_model_len")
+    try:
+        said = client.get("/version")
+    except UnavailableError:
+        said = None
+    version = said.get("version") if isinstance(said, dict) else None
+    return Served(model, length if isinstance(length, int) else None, str(version) if version is not None else None)
+
+
+def run_gsm8k(request: RunRequest, client: Client, on_answer: Callable[[Answer], None] | None = None) -> Finished:
+    """Runs, or goes on with, one arm.
+
+    Raises InputError for what is asked wrongly, RefusedError `check.other-run` where the folder holds a run with other
+    settings, UnavailableError `check.no-lm-eval`, `check.endpoint-unavailable`, `check.evaluation-failed` and of the
+    disk; all answers so far are then in the folder.  A server that is lost on the way is no error: the judgement says
+    `infrastructure`.
+    """
+    _check_lm_eval(request.python)
+    served = ask_server(client, request.model)
+    max_tokens = protocol.longest_answer(request.context or served.context or 1 << 20)
+    settings = _settings(request, served, max_tokens)
+    with io_faults(request.folder, "writing"):
+        request.folder.mkdir(parents=True, exist_ok=True)
+    _same_settings(request.folder / SETTINGS, settings)
+    before, began = client.counters(parse_counters), clock.monotonic()
+    with AnswerLog(request.folder / "answers.jsonl", client.secrets) as log:
+        with EvaluationProxy(client, log, on_answer) as proxy:
+            code, tail = _evaluate(request, served, max_tokens, proxy)
+        if proxy.failure is not None:
+            raise proxy.failure
+        counts, statistics = log.counts(), log.statistics()
+        tail = log.scrub(tail)
+    if code != 0:
+        raise UnavailableError(
+            "check.evaluation-failed",
+            f"lm-eval ended with exit code {code}: {clean(tail[-1500:])}",
+            hint="the answers so far are kept; run the same command to go on",
+        )
+    after, earlier = client.counters(parse_counters), _earlier(request.folder / "meta_env.json")
+    meta = {
+        **_inferencex(request, served),
+        "arm": request.arm,
+        "acceptance": "real",
+        **request.meta,
+        "engine_version": served.version,
+        "mean_acceptance_length": acceptance_length(before, after) or earlier.get("mean_acceptance_length"),
+        "switch_proof": switch_proof(before, after, request.counter) or earlier.get("switch_proof"),
+        "settings": settings,
+        "eval_exit_code": code,
+    }
+    summary = {
+        "kind": "gsm8k-run",
+        "schemaVersion": 1,
+        "target": request.target,
+        "arm": request.arm,
+        "endpoint": str(client.endpoint),
+        "seconds": round(clock.monotonic() - began, 3),
+        "counts": counts.to_json(),
+        **statistics,
+    }
+    _store(request.folder / "meta_env.json", meta)
+    _store(request.folder / "summary.json", summary)
+    run = load_run(request.folder)
+    judgement = _judge(run, request, client)
+    return Finished(run, {**summary, **judgement.to_json()}, judgement)
+
+
+def _earlier(path: Path) -> dict[str, Any]:
+    """What a finished run with these settings measured: a call that only reads its answers again measures nothing."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _judge(run: Run, request: RunRequest, client: Client) -> Judgement:
+    if client.lost.is_set():
+        return Judgement(
+            Verdict.INFRASTRUCTURE,
+            f"the server was lost; {run.counts.failed} questions were not answered, the answers so far are kept",
+        )
+    faults = list(run_faults(run, request.arm, request.max_null))
+    if run.questions != request.expected:
+        faults.append(f"{run.questions} questions were evaluated, {request.expected} were asked for")
+    if faults:
+        return Judgement(Verdict.INVALID, "; ".join(faults))
+    return Judgement(Verdict.PASSED, "the run counts; gsm8k compare and gsm8k gate judge it")
+
+
+def _check_lm_eval(python: str) -> None:
+    probe = "from importlib.metadata import version; print(version('lm_eval'))"
+    found = process.run([python, "-c", probe], deadline=60)
+    version = found.stdout.decode("utf-8", "replace").strip()
+    if found.code != 0 or version != protocol.LM_EVAL:
+        raise UnavailableError(
+            "check.no-lm-eval",
+            f"{python} has no lm-eval {protocol.LM_EVAL}",
+            expected=protocol.LM_EVAL,
+            found=version or "none",
+            hint="pip install 'imagebuild[eval]', or name a Python that has it with --eval-python",
+        )
+
+
+def _settings(request: RunRequest, served: Served, max_tokens: int) -> dict[str, Any]:
+    """What two halves of one run must agree in."""
+    return {
+        "target": request.target,
+        "arm": request.arm,
+        "model": served.model,
+        "chat": request.chat,
+        "limit": request.limit,
+        "concurrency": request.concurrency,
+        "max_tokens": max_tokens,
+        "shots": protocol.SHOTS,
+        "lm_eval": protocol.LM_EVAL,
+        "dataset": request.dataset.to_json(),
+        "image_digest": request.meta.get("image_digest"),
+        "engine_version": served.version,
+    }
+
+
+def _same_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    if path.is_file():
+        with io_faults(path, "reading"):
+            found = path.read_bytes()
+        if found != _encoded(settings):
+            raise RefusedError(
+                "check.other-run",
+                f"{path.parent} holds a run with other settings, whose answers are not to be mixed with these",
+                hint="name another folder with --output, or remove this one",
+                details={"file": str(path)},
+            )
+    else:
+        atomic_write(path, _encoded(settings))
+
+
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _store(path: Path, document: Mapping[str, Any]) -> None:
+    atomic_write(path, _encoded(document))
+
+
+def _evaluate(request: RunRequest, served: Served, max_tokens: int, proxy: EvaluationProxy) -> tuple[int, str]:
+    """Runs lm-eval in a folder of its own, and moves its two files beside the answers when both are whole."""
+    with tempfile.TemporaryDirectory(prefix=".lm-eval-", dir=request.folder) as name:
+        work = Path(name).resolve()
+        (work / "task").mkdir()
+        atomic_write(work / "test.jsonl", request.dataset.test)
+        atomic_write(work / "train.jsonl", request.dataset.train)
+        # JSON is YAML
+        _store(work / "task" / "gsm8k.yaml", protocol.task_document(work / "test.jsonl", work / "train.jsonl"))
+        words = protocol.lm_eval_arguments(
+            url=proxy.url,
+            model=served.model,
+            concurrency=request.concurrency,
+            max_tokens=max_tokens,
+            include=work / "task",
+            output=work / "out",
+            limit=request.limit,
+            chat=request.chat,
+        )
+        done = process.run(
+            [request.python, "-m", "lm_eval", *words],
+            deadline=request.deadline,
+            cwd=work,
+            environment=_child_environment(work, proxy.client.secrets),
+        )
+        found = [list((work / "out").glob(f"*/{pattern}")) for pattern in ("results_*.json", "samples_*.jsonl")]
+        if done.code == 0 and all(len(files) == 1 for files in found):
+            _replace_results(request.folder, [files[0] for files in found])
+        elif done.code == 0:
+            return -1, "it wrote no results, though it ended well"
+        return done.code, (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def _replace_results(folder: Path, files: list[Path]) -> None:
+    with io_faults(folder, "writing"):
+        for pattern in ("results_*.json", "samples_*.jsonl"):
+            for old in folder.glob(pattern):
+                old.unlink()
+        for file in files:
+            shutil.move(file, folder / file.name)
+
+
+def _child_environment(work: Path, secrets: tuple[str, ...]) -> dict[str, str]:
+    """Ours without keys, nothing fetched from a hub, no proxy before loopback."""
+    values = {key: value for key, value in environment.variables().items() if value not in secrets}
+    offline = dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1")
+    return {**values, **offline, "HF_HOME": str(work / "hub"), "OPENAI_API_KEY": "EMPTY", "NO_PROXY": "127.0.0.1"}
+
+
+def _inferencex(request: RunRequest, served: Served) -> dict[str, Any]:
+    """The keys of InferenceX's meta_env.json; what an endpoint does not tell is `unknown` unless declared."""
+    unknown = dict.fromkeys(("hw", "framework", "precision", "spec_decoding", "infmax_model_prefix"), "unknown")
+    return {**unknown, "is_multinode": False, "model": served.model, "conc": request.concurrency, "image": None}

@@ -1,0 +1,90 @@
+"""The gate of a target: every arm counts, reaches the threshold, and holds against the others."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imagebuild.check.gate import Demands, Gate, decide, gate_text
+from imagebuild.check.results import load_run
+from imagebuild.check.verdicts import Verdict
+
+DATA = {"test": "sha256:" + "d" * 64, "questions": 300}
+DEMANDS = Demands(Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=DATA["test"])
+BASE, PATCHED = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+@pytest.fixture
+def gate(make_run: Callable[..., Path]) -> Callable[..., Gate]:
+    def judged(wrong: dict[str, int] | None = None, leave_out: str = "", **changes: dict[str, Any]) -> Gate:
+        runs = {}
+        for arm in ("base", "off", "on", "base-again"):
+            bad = (wrong or {}).get(arm, 3)
+            meta = {
+                "image_digest": BASE if arm.startswith("base") else PATCHED,
+                "settings": {"dataset": DATA},
+                "switch_proof": {"counter": "x", "grown": 1.0} if arm == "on" else None,
+                **changes.get(arm, {}),
+            }
+            if arm != leave_out:
+                runs[arm] = load_run(make_run(arm, [number >= bad for number in range(300)], meta=meta))
+        return decide("t", runs, DEMANDS)
+
+    return judged
+
+
+def test_good_runs_pass(gate: Callable[..., Gate]) -> None:
+    found = gate()
+    assert found.verdict is Verdict.NON_INFERIOR
+    assert set(found.comparisons) == {"off against base", "on against base", "on against off"}
+    assert found.churn is not None
+    assert gate_text(found).splitlines()[-1].startswith("non-inferior: t: ")
+    assert found.to_json()["verdict"] == "non-inferior"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "verdict", "words"),
+    [
+        ({"base": 40, "off": 40, "on": 40}, "failed", "260/300 = 0.86667, threshold 0.90"),
+        ({"on": 25}, "inferior", "beyond the margin of 2.0 points"),
+        ({"on": 6}, "inconclusive", "do not settle it"),
+    ],
+)
+def test_bad_scores(gate: Callable[..., Gate], wrong: dict[str, int], verdict: str, words: str) -> None:
+    found = gate(wrong)
+    assert found.verdict is Verdict(verdict)
+    assert words in found.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "words"),
+    [
+        ({"on": {"switch_proof": None}}, "invalid", "switched branch"),
+        ({"off": {"image_digest": BASE}}, "invalid", "off and on served different images"),
+        ({"base": {"image_digest": PATCHED}}, "invalid", "base served the patched image"),
+        ({"on": {"image_digest": None}}, "not-proven", "which image was served for on"),
+        ({"on": {"settings": None}}, "invalid", "which questions"),
+        ({"on": {"settings": {"dataset": {"test": "sha256:other"}}}}, "invalid", "other questions"),
+        ({"on": {"settings": {"dataset": {**DATA, "questions": 1319}}}}, "invalid", "300 of 1319 questions"),
+        ({"off": {"acceptance": "synthetic"}}, "invalid", "synthetic acceptance"),
+    ],
+)
+def test_what_does_not_count(gate: Callable[..., Gate], changes: dict[str, Any], verdict: str, words: str) -> None:
+    found = gate(**changes)
+    assert found.verdict is Verdict(verdict)
+    assert words in found.reason
+    assert not found.verdict.good
+
+
+def test_a_missing_arm_is_not_run(gate: Callable[..., Gate]) -> None:
+    found = gate(leave_out="off")
+    assert found.verdict is Verdict.NOT_RUN
+    assert set(found.comparisons) == {"on against base"}
+
+
+def test_nothing_at_all_is_not_run() -> None:
+    found = decide("t", {}, DEMANDS)
+    assert found.verdict is Verdict.NOT_RUN
+    assert found.verdict.exit_code == 3
