@@ -140,12 +140,19 @@ _RUN_TIME: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("patch -p", re.compile(r"(?:^|[\s;&|(`])patch\s+(?:-\w+\s+|--\S+\s+)*(?:-p ?\d|-d|-i|--strip|<)")),
     ("sed -i", re.compile(r"\bsed\s+(?:-\w+\s+|--\S+\s+)*-(?:[a-zA-Z]*i|-in-place)")),
     ("sitecustomize", re.compile(r"\b(?:sitecustomize|usercustomize)\b")),
-    ("a forced wheel install", re.compile(r"\bpip3?\s+install\b.*(?:--force-reinstall|--no-deps|\.whl\b)")),
-    ("a wheel install", re.compile(r"\bpip3?\s+install\b.*(?:git\+|https?://)")),
+    ("a forced wheel install", re.compile(r"\bpip3?\s+install\b.*(?:--force-reinstall|\.whl\b)")),
+    ("a wheel install", re.compile(
+        r"\bpip3?\s+install\b.*(?:git\+|(?<!index-url )(?<!index-url=)(?<!-i )(?<!find-links )(?<!find-links=)https?://)")),
     ("a downloaded .so or .co", re.compile(r"\b(?:curl|wget)\b.*\.(?:so|co|hsaco|cubin)\b")),
     ("a write into installed packages", re.compile(
         r"(?:\b(?:cp|mv|ln|rm|tee|install|rsync|dd)\b|>>?).*(?:site-packages|dist-packages|python3 -c .*__file__)")),
 )  # fmt: skip
+_OWN_FILE = re.compile(
+    r"(?:\.(?:ya?ml|json|toml|env|conf|cfg|ini|txt|log|csv)|CONFIG\w*\}?|RECIPE\w*\}?)[\"']?\s*\\?$", re.IGNORECASE
+)
+"""A `sed -i` whose last word is a file of settings changes the benchmark's own file, not the engine."""
+_PROSE = re.compile(r"(?:^|/)\.github/|changelog|(?:^|/)tests?/|(?:^|/)test_[^/]*$", re.IGNORECASE)
+"""Files that speak of patching without doing it in an image."""
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
 _PACKAGES = re.compile(r"site-packages|dist-packages|\.__file__|find_spec\(|importlib\.util")
 _WRITES = re.compile(
@@ -178,12 +185,14 @@ def run_time_patches(change: ChangeSet) -> Iterator[RunTimePatch]:
         if file.new.endswith((".patch", ".diff")) and file.added:
             yield RunTimePatch(file.new, 1, "a patch file", "")
             continue
-        if not _SCRIPT.search(file.new):
+        if not _SCRIPT.search(file.new) or _PROSE.search(file.new):
             continue
         seen: set[str] = set()
         lines = [line for line in file.added if not line.text.lstrip().startswith(("#", "//"))]
         for line in lines:
             for how, pattern in _RUN_TIME:
+                if how == "sed -i" and _OWN_FILE.search(line.text):
+                    continue
                 if how not in seen and pattern.search(line.text):
                     seen.add(how)
                     yield RunTimePatch(file.new, line.number, how, line.text.strip())

@@ -35,7 +35,7 @@ def codes(findings: list[dict[str, Any]], severity: str = "blocking") -> list[st
         ("sed -E -i.bak 's/a/b/' x", "sed -i"),
         ("sed --in-place s/a/b/ x", "sed -i"),
         ("echo import fix > sitecustomize.py", "sitecustomize"),
-        ("pip install --no-deps --force-reinstall ./engine.whl", "a forced wheel install"),
+        ("pip install --force-reinstall ./engine.whl", "a forced wheel install"),
         ("pip3 install git+https://host.example/engine", "a wheel install"),
         ("curl -L https://host.example/k.co -o k.co", "a downloaded .so or .co"),
         ("cp fix.py /usr/lib/python3/dist-packages/engine/", "a write into installed packages"),
@@ -56,6 +56,10 @@ def test_each_way_of_patching_at_run_time_is_seen(line: str, how: str) -> None:
         "pip install lm_eval==0.4",
         "cat x | sed s/-i/b/",
         "cp a b",
+        """sed -i "s/^name:.*/name: x/" "$CONFIG_PATH\"""",
+        "sed -i s/a/b/ recipe.yaml",
+        "pip install --index-url https://host.example/simple torch",
+        "pip install --no-deps .",
     ],
 )
 def test_what_patches_nothing_is_not_accused(line: str) -> None:
@@ -66,7 +70,8 @@ def test_a_heredoc_over_installed_packages_is_seen_and_a_document_is_not() -> No
     text = "python3 - <<'EOF'\nimport engine, pathlib\np = pathlib.Path(engine.__file__)\np.write_text(p.read_text())\nEOF\n"
     (found,) = run_time_patches(parse_change(git_diff("run.sh", None, text), "d"))
     assert found.how == "a heredoc over installed packages"
-    assert not list(run_time_patches(parse_change(git_diff("notes.md", None, text + "sed -i x\n"), "d")))
+    for name in ("notes.md", ".github/workflows/ci.yml", "perf-changelog.yaml", "utils/test_run.sh"):
+        assert not list(run_time_patches(parse_change(git_diff(name, None, text + "sed -i x\n"), "d")))
 
 
 def test_removed_lines_and_deleted_scripts_accuse_nobody() -> None:
