@@ -19,7 +19,8 @@ from imagebuild.overlay.patch_make import is_text, make_diff
 from imagebuild.overlay.patch_parse import parse_patch
 from imagebuild.overlay.script_rules import HARMLESS, advice_for, only_looks
 from imagebuild.overlay.series_tree import Base
-from imagebuild.overlay.shell_words import UNKNOWN, Command, HereDocument, Redirect, read_script, walk
+from imagebuild.overlay.shell_commands import UNKNOWN, Command, HereDocument, Redirect, walk
+from imagebuild.overlay.shell_words import read_script
 
 SCRATCH = tuple(f"/{name}/" for name in ("tmp", "var/tmp", "dev/shm"))
 """Folders whose files are no part of an image."""
@@ -226,6 +227,8 @@ class _Meaning:
         if fuzz:
             self.notes.append(f"line {command.line}: {' '.join(fuzz)} is not honoured: patches apply with zero fuzz")
         excluded = tuple(word.partition("=")[2] for word in options if word.startswith("--exclude="))
+        if document is None and command.source is not None and command.source.words[:1] == ["cat"]:
+            document = next((item.document for item in command.source.redirects if item.document is not None), None)
         if document is not None:
             if self.literal(document):
                 self.take(document.line, document.text, excluded)

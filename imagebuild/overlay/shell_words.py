@@ -7,13 +7,10 @@ condition and no loop, so that what is found is what any run could do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from imagebuild.errors import InputError, clean
+from imagebuild.overlay.shell_commands import UNKNOWN, Command, HereDocument, Redirect
 
-UNKNOWN = "\0"
-"""Stands in a word for what only a run would tell."""
 DEPTH_LIMIT = 20
 _SEPARATORS = (";;&", ";;", ";&", "&&", "||", "|&", ";", "|", "&", "\n", "(", ")")
 _REDIRECT = re.compile(r"(\d*|&)(<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)")
@@ -23,37 +20,6 @@ _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)\Z", re.DOTALL)
 _RESERVED = frozenset(
     ("if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "time", "function", "esac")
 )
-
-
-@dataclass(slots=True)
-class HereDocument:
-    """The text behind `<<`; `literal` where the delimiter is quoted, so that nothing in it is expanded."""
-
-    line: int
-    text: str
-    literal: bool
-
-
-@dataclass(slots=True)
-class Redirect:
-    """`operator` without its number; `target` the word behind it, or the here-document."""
-
-    operator: str
-    target: str
-    document: HereDocument | None = None
-    stream: str = ""
-
-
-@dataclass(slots=True)
-class Command:
-    """One simple command: its words after quotes and known variables are replaced (UNKNOWN for the rest), its redirections, the
-    commands inside its substitutions, and the line that it begins in."""
-
-    line: int
-    words: list[str] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-    inner: list[Command] = field(default_factory=list)
-    function: str = ""
 
 
 def read_script(text: str, where: str) -> list[Command]:
@@ -89,8 +55,10 @@ class _Reader:
         out: list[Command] = []
         pattern = False
         cases = 0
+        before: Command | None = None
         while self.at < len(self.text):
             command = self.command()
+            command.source, before = before, None
             words = command.words
             if pattern:
                 # a pattern of `case` is no command; the parenthesis behind it ends it
@@ -115,6 +83,8 @@ class _Reader:
                 end = self.separator()
                 if end in (";;", ";&", ";;&") and cases:
                     pattern = True
+                elif end in ("|", "|&"):
+                    before = command
         return out
 
     def _plain(self, command: Command) -> None:
@@ -196,6 +166,8 @@ class _Reader:
             self.documents()
             self.blanks()
         command = Command(self.line)
+        if self.text.startswith("((", self.at):
+            self.balanced("(", ")")
         while self.at < len(self.text):
             self.blanks()
             if self.at >= len(self.text):
@@ -207,12 +179,29 @@ class _Reader:
                 continue
             if any(self.text.startswith(mark, self.at) for mark in _SEPARATORS):
                 break
+            if set(command.words) <= _RESERVED and self.text.startswith("[[", self.at):
+                self.condition(command)
+                continue
             array = _NAME.match(self.text, self.at)
             if array is not None and self.text.startswith("=(", array.end()):
                 self.array(command, array)
                 continue
             command.words.append(self.word(command))
         return command
+
+    def condition(self, command: Command) -> None:
+        """`[[ … ]]`, in which `&&`, `<` and parentheses have another meaning."""
+        command.words.append("[[")
+        self.at += 2
+        while not re.match(r"\s\]\](?=[\s;&|)]|\Z)", self.text[self.at : self.at + 4]):
+            if self.at >= len(self.text):
+                raise self.fault("[[ has no end")
+            char = self.text[self.at]
+            if char in "'\"$`":
+                self.word(command)
+            else:
+                self.at += 2 if char == "\\" else 1
+        self.at += 3
 
     def array(self, command: Command, name: re.Match[str]) -> None:
         self.at = name.end() + 2
@@ -373,10 +362,3 @@ class _Reader:
     def nested(self, command: Command, text: str, line: int | None = None) -> None:
         reader = _Reader(text, self.where, self.line if line is None else line, self.variables, self.depth + 1)
         command.inner += reader.read()
-
-
-def walk(commands: list[Command]) -> Iterator[Command]:
-    """Every command, those inside substitutions before the one that they are in."""
-    for command in commands:
-        yield from walk(command.inner)
-        yield command
