@@ -6,7 +6,7 @@ import re
 
 from package_source import ROOT, modules
 
-OURS = "architecture|cli|formats|images|registry"
+OURS = "architecture|cli|evidence|formats|images|registry"
 """Other names that end so (descriptor.md, layer.md) are image-spec's."""
 CITED = re.compile(rf"\b({OURS})\.md\b(?:, (Reading|Writing) (\d+))?")
 

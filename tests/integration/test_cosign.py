@@ -204,3 +204,20 @@ def test_another_repository_holds_them(sid: SidPrograms, place: Place, capsys: p
     answer(capsys, "verify", place.at(), "--key", str(public), code=1)
     document = answer(capsys, "verify", place.at(), "--key", str(public), "--attestations", elsewhere)
     assert document["passed"]
+
+
+def test_the_how_to_s_commands_work(sid: SidPrograms, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    private, public = keys(sid)
+    predicate = sid.folder / "p.json"
+    predicate.write_text(
+        '{"buildDefinition": {"buildType": "x", "externalParameters": {}}, "runDetails": {"builder": {"id": "x"}}}'
+    )
+    answer(capsys, "sign", place.at(), "--key", str(private))
+    answer(capsys, "attest", place.at(), "--type", "provenance", "--predicate", str(predicate), "--key", str(private))
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/verify-an-image.md").read_text().replace("\\\n", " ")
+    commands = [line.split() for line in page.splitlines() if line.startswith("cosign verify")]
+    assert len(commands) == 2
+    for command in commands:
+        words = [sid.inside(public) if word == "release.pub" else word for word in command]
+        assert words[-1].startswith("docker.io/example/engine@")
+        sid.run(*words[:-1], "--allow-http-registry", place.at())

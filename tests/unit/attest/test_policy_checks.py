@@ -17,7 +17,7 @@ from imagebuild.attest.trust import TrustedKey, count_signers, keys_named, keys_
 from imagebuild.content.digest import Digest
 from imagebuild.errors import InputError
 from imagebuild.host.clock import rfc3339
-from imagebuild.target.policy import PolicyKey, Requirement, WaiverRule
+from imagebuild.target.policy import PolicyKey, Requirement, WaiverRule, load_policy
 
 
 @pytest.fixture
@@ -218,3 +218,14 @@ def test_roles_are_matched_to_keys_and_not_counted_twice(signer: KeySigner, othe
 def test_a_revoked_digest_of_another_image_is_no_matter(image: Stored, signer: KeySigner) -> None:
     checks = image.judge({"a": (signer, "x")}, revoked={Digest.of(b"x"): "why"})
     assert passed(checks, "verify.revoked") == [True] * 3
+
+
+def test_the_policy_of_the_how_to_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/how-to/verify-an-image.md").read_text()
+    text = page.partition("```yaml\n")[2].partition("```")[0].replace("sha256:…", f"sha256:{'0' * 64}")
+    path = tmp_path / "policy.yaml"
+    path.write_text(text)
+    policy = load_policy(path)
+    assert policy.minimum_release == {"b300-vllm": 7}
+    assert policy.bases
+    assert policy.builders
