@@ -86,6 +86,8 @@ def images_of(page: Page) -> Iterator[tuple[int, str]]:
         if not _IMAGE_LINE.search(line.text):
             continue
         for span in code_spans(line.text):
+            if len(span) > 500:
+                continue
             if (":" in span.rpartition("/")[2] or "@" in span) and _IMAGE.fullmatch(span.removeprefix("docker://")):
                 yield line.number, span
 

@@ -21,7 +21,6 @@ URL = re.compile(r"https?://[^\s<>()\[\]`|\"',;,。;)]+")
 UPSTREAM_URL = re.compile(r"https?://[^\s<>()\[\]`|\"']+/(?:pull|issues|merge_requests)/\d+")
 SHORT_REFERENCE = re.compile(r"(?<![\w&/])(?:[A-Za-z][\w.-]*/[\w.-]+)?#\d{1,7}\b")
 """`owner/name#12` and `#12`, as code hosts link them."""
-CODE = re.compile(r"(`+)(.+?)\1")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
@@ -217,8 +216,26 @@ def split_row(text: str) -> tuple[str, ...]:
 
 
 def code_spans(text: str) -> tuple[str, ...]:
-    """What stands in code spans, in order (CommonMark 6.1: one space inside each end belongs to the fence)."""
-    return tuple(found[2].strip() for found in CODE.finditer(text))
+    """What stands in code spans, in order, each within its line (CommonMark 6.1: a span ends at the next run of as many
+    backticks).  Linear in the text, whatever stands there."""
+    out = []
+    for line in text.split("\n"):
+        runs = [found.span() for found in re.finditer("`+", line)]
+        ends: list[int | None] = [None] * len(runs)
+        latest: dict[int, int] = {}
+        for index in range(len(runs) - 1, -1, -1):
+            length = runs[index][1] - runs[index][0]
+            ends[index] = latest.get(length)
+            latest[length] = index
+        index = 0
+        while index < len(runs):
+            end = ends[index]
+            if end is None:
+                index += 1
+                continue
+            out.append(line[runs[index][1] : runs[end][0]].strip())
+            index = end + 1
+    return tuple(out)
 
 
 def names_upstream(text: str) -> bool:

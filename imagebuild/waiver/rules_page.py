@@ -12,7 +12,7 @@ from imagebuild.waiver.page import Page, code_spans
 _WORDS = "|".join(("TB" + "D", "TB" + "C", "FIX" + "ME", "TO" + "DO", "XX" + "X", "WI" + "P"))
 _UNWRITTEN = re.compile(rf"\b(?:{_WORDS})\b|待定|待补充|待填写")
 _MARK = re.compile(
-    r"<(?:…|\.\.\.|[A-Z][A-Z0-9]*(?:[ _-][A-Z0-9]+)+|[A-Z]{2,}|[^<>`\n:/]*[一-鿿][^<>`\n:/]*"
+    r"<(?:…|\.\.\.|[A-Z][A-Z0-9]*(?:[ _-][A-Z0-9]+)+|[A-Z]{2,}|[^<>`\n:/]{0,60}[一-鿿][^<>`\n:/]{0,60}"
     r"|(?:your|insert|fill|what|why|when|the|describe|link|reason|pr|number|name)\b[^<>\n]{0,120})>"
 )
 _DIVISION = re.compile(r"^\s*[-*]?\s*(?:n/?a|none|无|-+)\.?\s*$", re.IGNORECASE)
