@@ -12,7 +12,7 @@ from imagebuild.build.items import ItemMaker
 from imagebuild.build.layer_data import fact_of, image_path, layer_path
 from imagebuild.build.live_base import LiveBase, NeedsDeeper
 from imagebuild.build.reading import CAPTURE_LIMIT, BaseReader, too_large
-from imagebuild.build.series_artefacts import SeriesArtefacts
+from imagebuild.build.series_artefacts import SeriesArtefacts, StageNote
 from imagebuild.build.survey import Survey, survey
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError, SeveralErrors, UnavailableError
@@ -54,6 +54,7 @@ class Analysis:
     artefacts: tuple[LayerItem, ...]
     artefact_files: Mapping[str, Data]
     sources: tuple[ArtefactSource, ...]
+    stages: tuple[StageNote, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class PlatformAnalyser:
         environment = [(name, value) for name, value in self.target.env.items()]
         environment = [(edit.name, edit.value) for edit in applied.environment] + environment
         not_proven = [text for root in roots for text in root.not_proven]
-        not_proven += [*unproven_identity, *look.plan.not_proven, *maker.not_proven]
+        not_proven += [*unproven_identity, *look.plan.not_proven, *maker.not_proven, *bring.not_proven]
         not_proven += [
             f"{image_path(folder)}: a layer that was not read may hold more" for folder in sorted(live.incomplete)
         ]
@@ -192,6 +193,7 @@ class PlatformAnalyser:
             tuple(artefacts[path] for path in sorted(artefacts, key=str.encode)),
             artefact_files,
             sources,
+            tuple(bring.stages.values()),
         )
 
     def _architecture(self) -> str | None:

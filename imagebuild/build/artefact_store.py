@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
@@ -60,7 +61,7 @@ class Stages(Protocol):
 
 class ArtefactStore:
     """Finds artefacts.  `given` are stores that are looked into and never written (an export of another run's); `wheels` a folder of wheel
-    files under their own names; without `opener` nothing is fetched, and without `stages` (set by whoever knows the workspace) nothing is compiled."""
+    files under their own names; without `opener` nothing is fetched, and without `make_stages` (set by whoever knows the workspace) nothing is compiled."""
 
     def __init__(
         self,
@@ -73,12 +74,17 @@ class ArtefactStore:
     ) -> None:
         self.store = store
         self.opener = opener
-        self.stages: Stages | None = None
+        self.make_stages: Callable[[], Stages] | None = None
         self.fetched_bytes = 0
         self._emitter = emitter
         self._given = tuple(given)
         self._wheels = wheels
         self._known: dict[Digest, ArtefactFile] = {}
+
+    @cached_property
+    def stages(self) -> Stages | None:
+        """What makes outputs of stages; made when an overlay has one."""
+        return None if self.make_stages is None else self.make_stages()
 
     def get(self, digest: Digest) -> ArtefactFile | None:
         """The file with that digest where it is at hand; a damaged copy of the cache is removed and counts as absent."""

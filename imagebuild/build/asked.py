@@ -13,6 +13,7 @@ from imagebuild.overlay.document import (
     FileChange,
     Overlay,
     PatchChange,
+    StageChange,
     SymlinkChange,
     guards_for,
 )
@@ -64,6 +65,10 @@ def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
                 if not change.platforms or platform in change.platforms:
                     named.add(change.path)
                     new.setdefault(change.path, True)
+            elif isinstance(change, StageChange):
+                for path in change.out.values():
+                    named.add(path)
+                    new.setdefault(path, True)
             elif isinstance(change, DeleteChange) and change.path is not None:
                 named.add(change.path)
     expected_new = frozenset(path for path, is_new in new.items() if is_new)

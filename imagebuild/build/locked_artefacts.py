@@ -24,7 +24,7 @@ from imagebuild.target.lock_types import ArtefactSource, LayerItem, PathFact, Pl
 
 
 class LockedArtefacts:
-    """The artefacts of one platform of a lock.  `bring` gives a series its blobs; nothing is fetched before it is asked for."""
+    """The artefacts of one platform of a lock.  `bring` gives a series its blobs and outputs of stages; nothing is fetched before it is asked for."""
 
     def __init__(
         self, platform: PlatformInputs, overlays: Sequence[Overlay], store: ArtefactStore, asked: Asked
@@ -32,7 +32,7 @@ class LockedArtefacts:
         self._platform = platform
         self._overlays = overlays
         self._store = store
-        self.bring = SeriesArtefacts(store, asked.whole, _check)
+        self.bring = SeriesArtefacts(store, asked.whole, _check, platform.sources)
 
     @cached_property
     def wheel_files(self) -> dict[str, Data]:

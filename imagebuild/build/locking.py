@@ -106,6 +106,7 @@ class Locker:
         result = self._result(inputs, tree, files)
         content = wanted_content(inputs, {**documents, **kept}, {name: item.whole for name, item in asked.items()})
         findings = tuple(dict.fromkeys(f for a in analyses.values() for f in a.findings))
+        stages = [note.document() for analysis in analyses.values() for note in analysis.stages]
         lock = Lock(
             inputs,
             result,
@@ -116,6 +117,7 @@ class Locker:
                 "findings": [finding.document() for finding in findings],
                 "dropped": sorted(str(d.digest) for d in (*tree.attestations, *tree.others)),
                 "overlays": [self._overlay_notes(overlay) for overlay in self.overlays],
+                **({"stages": stages} if stages else {}),
             },
         )
         return Locked(lock, content, analyses, self.read_bytes, findings)

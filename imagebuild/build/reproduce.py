@@ -17,6 +17,7 @@ import imagebuild
 from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.contents import Contents
 from imagebuild.build.events import Emitter
+from imagebuild.build.stage_definition import export_stage
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import atomic_file, io_faults, link_or_copy
 from imagebuild.content.store import CompressedStore, ContentStore
@@ -24,6 +25,7 @@ from imagebuild.errors import UnavailableError
 from imagebuild.host.environment import variable
 from imagebuild.host.process import run
 from imagebuild.oci.source import Image
+from imagebuild.overlay.changes import StageChange
 from imagebuild.target.document import Target
 from imagebuild.target.lock import format_lock
 from imagebuild.target.lock_types import Lock
@@ -108,6 +110,10 @@ def export_workspace(workspace: Workspace, target: Target, lock: Lock, contents:
         space.lock_path(target.name).write_bytes(format_lock(lock))
         for name in target.overlays:
             shutil.copytree(workspace.overlay_path(name), space.overlay_path(name))
+        for overlay in workspace.series(target):
+            for change in overlay.changes:
+                if isinstance(change, StageChange):
+                    export_stage(workspace.root, change, folder)
     store = CompressedStore(space.content_path(target.name))
     for text in lock.notes.get("content", ()):
         data = contents.get(Digest.parse(text))

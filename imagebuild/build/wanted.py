@@ -11,6 +11,7 @@ from typing import Any
 
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
+from imagebuild.oci.platform import Platform
 from imagebuild.overlay.document import (
     BlobChange,
     DeleteChange,
@@ -26,6 +27,7 @@ from imagebuild.overlay.document import (
 from imagebuild.overlay.patch import patch_digest
 from imagebuild.overlay.patch_parse import parse_patch
 from imagebuild.target.document import Target
+from imagebuild.target.workspace import Workspace
 
 
 def _file(overlay: Overlay, name: str) -> bytes:
@@ -34,7 +36,7 @@ def _file(overlay: Overlay, name: str) -> bytes:
         return path.read_bytes()
 
 
-def _change(overlay: Overlay, change: object) -> dict[str, Any]:
+def _change(overlay: Overlay, change: object, platforms: Sequence[Platform]) -> dict[str, Any]:
     if isinstance(change, PatchChange):
         return {"kind": "patch", "digest": str(patch_digest(parse_patch(_file(overlay, change.patch))))}
     if isinstance(change, FileChange):
@@ -67,7 +69,10 @@ def _change(overlay: Overlay, change: object) -> dict[str, Any]:
             "platforms": sorted(map(str, change.platforms)),
         }
     if isinstance(change, StageChange):
-        return {"kind": "stage"}
+        # few overlays have one, and reading Dockerfiles is not loaded for the others
+        from imagebuild.build.stage_definition import wanted_stage
+
+        return wanted_stage(Workspace.find(overlay.folder).root, change, sorted(platforms))
     raise AssertionError(f"no form for {type(change).__name__}")
 
 
@@ -76,7 +81,7 @@ def describe_wanted(target: Target, overlays: Sequence[Overlay]) -> dict[str, An
     return {
         "platforms": sorted(str(platform) for platform in target.platforms),
         "overlays": [
-            {"name": overlay.name, "changes": [_change(overlay, change) for change in overlay.changes]}
+            {"name": overlay.name, "changes": [_change(overlay, change, target.platforms) for change in overlay.changes]}
             for overlay in overlays
         ],
         "roots": {name: spec.to_json() for name, spec in target.roots.items()},

@@ -16,6 +16,7 @@ from imagebuild.content.strict_yaml import quoted
 from imagebuild.errors import InputError
 from imagebuild.oci.platform import Platform
 from imagebuild.oci.reference import PathReference
+from imagebuild.overlay.changes import StageChange
 from imagebuild.overlay.document import load_overlay
 from imagebuild.target.parts import parse_base
 from imagebuild.target.workspace import Workspace
@@ -29,6 +30,7 @@ def loose_workspace(arguments: argparse.Namespace, session: Session) -> Iterator
     relative to where the user stands.  Raises InputError as reading base and overlay does.
     """
     from imagebuild.build.asked import asked_paths
+    from imagebuild.build.stage_definition import export_stage
     from imagebuild.oci.tree import read_image_tree
 
     base = parse_base(arguments.base)
@@ -54,6 +56,8 @@ def loose_workspace(arguments: argparse.Namespace, session: Session) -> Iterator
         with io_faults(root, "writing"):
             target.mkdir(parents=True)
             shutil.copytree(overlay.folder, root / "overlays" / overlay.name)
+            for stage in (change for change in overlay.changes if isinstance(change, StageChange)):
+                export_stage(Workspace.find(overlay.folder).root, stage, root)
             (target / "target.yaml").write_text(
                 "\n".join(
                     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from imagebuild.errors import ImagebuildError, SeveralErrors, worst_exit_code
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from imagebuild.build.artefact_store import ArtefactStore
     from imagebuild.build.contents import Contents
     from imagebuild.build.opening import Opener
+    from imagebuild.build.stage import StageMaker
     from imagebuild.cli.session import Session
     from imagebuild.layer.facts_store import FactsStore
     from imagebuild.overlay.document import Overlay
@@ -46,7 +48,18 @@ def artefacts_of(session: Session, opener: Opener | None) -> ArtefactStore:
     from imagebuild.content.store import ContentStore
 
     store = ContentStore(session.cache / "artefacts")
-    return ArtefactStore(store, session.emitter, opener=opener, wheels=session.cache / "wheels")
+    artefacts = ArtefactStore(store, session.emitter, opener=opener, wheels=session.cache / "wheels")
+    if opener is not None:
+        artefacts.make_stages = partial(stages_of, session, opener, artefacts)
+    return artefacts
+
+
+def stages_of(session: Session, opener: Opener, store: ArtefactStore) -> StageMaker:
+    """Makes the outputs of the workspace's stages, and remembers in the cache what it proved."""
+    from imagebuild.build.stage import StageMaker, StageSettings
+
+    settings = StageSettings(session.workspace.root, session.cache / "stages", opener.source)
+    return StageMaker(settings, store, session.emitter)
 
 
 def load_target_and_series(session: Session, name: str) -> LoadedTarget:

@@ -298,7 +298,12 @@ def base_blob(base: ImageSource | None, descriptor: Descriptor) -> AbstractConte
             expected=f"{descriptor.size} bytes of {descriptor.media_type}",
             details={"digest": str(descriptor.digest)},
         )
-    stream = base.open_blob(descriptor, "base layer")
+    return opened_blob(base, descriptor, "base layer")
+
+
+def opened_blob(source: ImageSource, descriptor: Descriptor, what: str) -> AbstractContextManager[Readable]:
+    """A context that gives an unverified stream of a blob and closes it, where it can be closed."""
+    stream = source.open_blob(descriptor, what)
     return closing(stream) if isinstance(stream, _Closable) else nullcontext(stream)
 
 

@@ -13,7 +13,7 @@ from imagebuild.content.digest import Digest
 from imagebuild.errors import InputError, RefusedError
 from imagebuild.oci.platform import Platform
 from imagebuild.overlay.changes import BlobChange, StageChange
-from imagebuild.overlay.document import Overlay
+from imagebuild.overlay.document import Overlay, guards_for
 from imagebuild.overlay.guards import BaseFile
 from imagebuild.overlay.series_run import OverlayRun
 from imagebuild.overlay.series_tree import Link
@@ -24,13 +24,14 @@ NEW_MODE = 0o644
 @dataclass(frozen=True, slots=True)
 class BroughtFile:
     """One file that an artefact puts at `path` (ROOT/relative).  `kind` is the change's (`blob`, `stage`); `mode` the permission
-    bits, None for those of the file that it replaces (0644 for a new one); `data` its bytes where they are at hand."""
+    bits, None for those of the file that it replaces (`new_mode` for a new one); `data` its bytes where they are at hand."""
 
     path: str
     kind: str
     sha256: Digest
     mode: int | None = None
     data: bytes | None = field(default=None, repr=False)
+    new_mode: int = NEW_MODE
 
 
 Bring = Callable[[Overlay, BlobChange | StageChange, Platform], Sequence[BroughtFile]]
@@ -38,18 +39,26 @@ Bring = Callable[[Overlay, BlobChange | StageChange, Platform], Sequence[Brought
 
 
 def bring_declared(overlay: Overlay, change: BlobChange | StageChange, platform: Platform) -> tuple[BroughtFile, ...]:
-    """The files of a blob as the overlay declares them, without their bytes.  Raises InputError
-    `overlay.kind-not-supported` for a stage, whose files nobody knows before it was built."""
+    """The files of an artefact as the overlay declares them, without their bytes: a stage's outputs are known by the guards that
+    locking wrote.  Raises InputError `overlay.kind-not-supported` for a stage without them."""
     if isinstance(change, StageChange):
-        raise InputError(
-            "overlay.kind-not-supported",
-            f"overlay {overlay.name}: the outputs of {change.dockerfile} are not known here",
-            expected="another kind of change",
-            found="stage",
-        )
+        return tuple(_guarded(overlay, change, path, platform) for path in change.out.values())
     if change.platforms and platform not in change.platforms:
         return ()
     return (BroughtFile(change.path, "blob", change.sha256, change.mode),)
+
+
+def _guarded(overlay: Overlay, change: StageChange, path: str, platform: Platform) -> BroughtFile:
+    guard = guards_for(overlay, platform).get(path)
+    if guard is None or guard.postimage is None:
+        raise InputError(
+            "overlay.kind-not-supported",
+            f"overlay {overlay.name}: what {change.dockerfile} leaves for {path} is not known here",
+            expected=f"a guard for {path} with its postimage",
+            found="stage",
+            hint="`imagebuild lock TARGET` builds the stage and writes the guard",
+        )
+    return BroughtFile(path, "stage", guard.postimage)
 
 
 def apply_artefact(run: OverlayRun, file: BroughtFile) -> None:
@@ -71,7 +80,7 @@ def apply_artefact(run: OverlayRun, file: BroughtFile) -> None:
         raise run.refused("overlay.path-conflict", file.path, "is a link that this series makes; it cannot be replaced")
     if node is None:
         run.tree.refuse_conflict(run.name, file.path)
-    mode = file.mode if file.mode is not None else NEW_MODE if node is None else node.mode
+    mode = file.mode if file.mode is not None else file.new_mode if node is None else node.mode
     made = BaseFile(file.data, mode, file.sha256)
     if node is not None and node.digest == made.digest:
         run.skip_applied(file.path)

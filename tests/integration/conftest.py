@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from debian_base import emulate_arm64
 from real_engine import RealEngine
 from real_registry import RealRegistry
 from sid_programs import SidPrograms, sid_root
@@ -30,6 +31,7 @@ def registry(tmp_path: Path) -> Iterator[RealRegistry]:
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngine]:
     """A Docker engine for the tests of one module."""
+    emulate_arm64()
     # a short path: a socket's name has room for 107 bytes
     with (
         tempfile.TemporaryDirectory(prefix="engine-", dir="/tmp", ignore_cleanup_errors=True) as name,
