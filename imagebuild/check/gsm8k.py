@@ -162,7 +162,7 @@ def run_gsm8k(request: RunRequest, client: Client, on_answer: Callable[[Answer],
     _store(request.folder / "meta_env.json", meta)
     _store(request.folder / "summary.json", summary)
     run = load_run(request.folder)
-    judgement = _judge(run, request, client)
+    judgement = _judge(run, request, client, statistics["models"])
     return Finished(run, {**summary, **judgement.to_json()}, judgement)
 
 
@@ -175,13 +175,15 @@ def _earlier(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _judge(run: Run, request: RunRequest, client: Client) -> Judgement:
+def _judge(run: Run, request: RunRequest, client: Client, models: list[str]) -> Judgement:
     if client.lost.is_set():
         return Judgement(
             Verdict.INFRASTRUCTURE,
             f"the server was lost; {run.counts.failed} questions were not answered, the answers so far are kept",
         )
     faults = list(run_faults(run, request.arm, request.max_null))
+    if len(models) > 1:
+        faults.append(f"answers came from several models: {', '.join(models)}")
     if run.questions != request.expected:
         faults.append(f"{run.questions} questions were evaluated, {request.expected} were asked for")
     if faults:

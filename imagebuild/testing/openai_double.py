@@ -17,7 +17,19 @@ from typing import Any
 
 from imagebuild.host import clock
 
-FAULTS = ("429", "500", "null", "empty", "truncated", "reasoning", "reasoning_content", "drop", "garbage", "echo-key")
+FAULTS = (
+    "429",
+    "500",
+    "null",
+    "empty",
+    "truncated",
+    "reasoning",
+    "reasoning_content",
+    "drop",
+    "garbage",
+    "echo-key",
+    "other-model",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
         choice.update({"message": message} if chat else {"text": said})
         self.server.double.count()
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        self._send(200, {"id": "x", "model": self.server.double.script.model, "choices": [choice], "usage": usage})
+        model = "another" if fault == "other-model" else self.server.double.script.model
+        self._send(200, {"id": "x", "model": model, "choices": [choice], "usage": usage})
 
     def _drop(self) -> None:
         self.close_connection = True

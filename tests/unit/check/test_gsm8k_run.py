@@ -81,6 +81,7 @@ def test_a_proof_outlives_a_call_that_only_reads_again(runs: Runs) -> None:
     [
         ({"faults": {2: ["null"]}}, {}, "1 null or empty answers"),
         ({"faults": {2: ["500"]}, "stuck": frozenset({2})}, {}, "1 requests were never answered"),
+        ({"faults": {2: ["other-model"]}}, {}, "several models: another, double"),
         ({}, {"meta": {"acceptance": "synthetic"}}, "synthetic acceptance"),
     ],
 )
