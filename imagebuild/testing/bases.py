@@ -34,7 +34,8 @@ class _Bar:
 def _one(folder: Path, name: str, arguments: argparse.Namespace) -> MadeBase:
     if not arguments.runnable:
         return target_base(folder, name, _Bar())
-    root = Path(arguments.root) if arguments.root else debian_root()
+    architecture = STAND_INS[name].architecture if name in STAND_INS else "amd64"
+    root = Path(arguments.root) if arguments.root else debian_root(architecture=architecture)
     return runnable_base(folder / "build" / "bases" / f"{name}-runnable", name, root, progress=_Bar())
 
 

@@ -22,7 +22,7 @@ from imagebuild.host import environment, process
 from imagebuild.oci.platform import Platform
 from imagebuild.testing.base_layers import GetWheel
 from imagebuild.testing.base_tar import DIRECTORY, HARDLINK, REGULAR, SYMLINK, Item, tar_chunks
-from imagebuild.testing.wheel_fetch import sha256_of
+from imagebuild.testing.wheel_fetch import WheelPin, sha256_of
 
 LEFT_OUT = (
     "dev/*", "proc/*", "sys/*", "run/*", "tmp/*", "var/tmp/*", "var/cache/apt/*", "var/lib/apt/lists/*", "var/log/*", "debootstrap*",
@@ -169,43 +169,76 @@ def _mirror(suite: str) -> list[str]:
     return []
 
 
-def debian_root(suite: str = "bookworm", include: tuple[str, ...] = ("python3",), folder: Path | None = None) -> Path:
-    """A minimal Debian system as a tar archive in `folder` (default: `roots` in the cache), made once by debootstrap.
+def debian_root(
+    suite: str = "bookworm",
+    include: tuple[str, ...] = ("python3",),
+    *,
+    architecture: str = "amd64",
+    folder: Path | None = None,
+) -> Path:
+    """A minimal Debian system as a tar archive in `folder` (default: `roots` in the cache), made once.
 
-    `IMAGEBUILD_TEST_ROOT` names an archive or folder to take instead.  Raises UnavailableError `testing.no-root` where
-    debootstrap is missing or fails, or the process is not root's.
+    debootstrap fetches the packages, and they are unpacked without running anything of theirs: so no emulation is needed for
+    another architecture, and the bytes follow from the packages.  `IMAGEBUILD_TEST_ROOT` names an archive or folder to take
+    instead of the amd64 one.  Raises UnavailableError `testing.no-root` where a program is missing or fails, or the process is not
+    root's.
     """
     named = environment.variable("IMAGEBUILD_TEST_ROOT")
-    if named:
+    if named and architecture == "amd64":
         return Path(named)
-    place = (folder or environment.cache_folder() / "roots") / f"debian-{suite}-{'-'.join(include)}.tar"
+    name = f"debian-{suite}-{architecture}-{'-'.join(include)}-{MAKER}.tar"
+    place = (folder or environment.cache_folder() / "roots") / name
     if place.is_file():
         return place
     with io_faults(place.parent, "making"):
         place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=place.parent) as scratch:
-        target = Path(scratch, "root")
-        command = [
-            "debootstrap",
-            "--variant=minbase",
-            f"--include={','.join(include)}",
-            suite,
-            str(target),
-            *_mirror(suite),
-        ]
-        path = environment.variables().get("PATH", "") + ":/usr/sbin:/sbin"
-        done = process.run(command, deadline=DEADLINE, environment={**environment.variables(), "PATH": path})
-        if done.code != 0:
-            said = (done.stdout + done.stderr).decode("utf-8", "replace").strip().splitlines()
-            raise UnavailableError(
-                "testing.no-root",
-                f"debootstrap could not make a {suite} root: {clean(' / '.join(said[-3:]), 400)}",
-                hint="run as root with debootstrap installed, or name a root (folder or tar) in IMAGEBUILD_TEST_ROOT",
-            )
+        packages, root = Path(scratch, "packages"), Path(scratch, "root")
+        command = ["debootstrap", "--download-only", f"--arch={architecture}", "--variant=minbase"]
+        _run([*command, f"--include={','.join(include)}", suite, str(packages), *_mirror(suite)])
+        for link in ("bin", "sbin", "lib", *(("lib64",) if architecture == "amd64" else ())):
+            (root / "usr" / link).mkdir(parents=True)
+            (root / link).symlink_to(f"usr/{link}")
+        for package in sorted((packages / "var" / "cache" / "apt" / "archives").glob("*.deb")):
+            unpacked = Path(scratch, "package.tar")
+            _run(["dpkg-deb", "--fsys-tarfile", str(package)], unpacked)
+            _run(["tar", "-x", "-C", str(root), "--keep-directory-symlink", "-f", str(unpacked)])
+        for file, text in _ACCOUNTS.items():
+            (root / "etc" / file).write_text(text, encoding="ascii")
         made = Path(scratch, "root.tar")
         with io_faults(made, "writing"), open(made, "wb") as out:
-            for chunk in tar_chunks(TreeLayer(target)._folder(), 0):
+            for chunk in tar_chunks(
+                TreeLayer(root).items(Platform("linux", architecture), _LATEST, _no_wheel), _LATEST
+            ):
                 out.write(chunk)
         with io_faults(place, "writing"):
             os.replace(made, place)
     return place
+
+
+MAKER = 1
+"""Counts up when roots are made in another way."""
+_ACCOUNTS = {"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n"}
+"""What the packages' own scripts would have made, as far as programs ask for it."""
+_LATEST = 1_700_000_000
+"""No entry of a root is later than this, so that it is older than whatever is put on it."""
+
+
+def _no_wheel(pin: WheelPin) -> Path:
+    raise AssertionError(f"a root needs no wheel, and {pin.filename} was asked for")
+
+
+def _run(command: list[str], output: Path | None = None) -> None:
+    path = environment.variables().get("PATH", "") + ":/usr/sbin:/sbin"
+    done = process.run(command, deadline=DEADLINE, environment={**environment.variables(), "PATH": path})
+    if done.code != 0:
+        said = (done.stdout if output is None else b"") + done.stderr
+        shown = said.decode("utf-8", "replace").strip().splitlines()
+        raise UnavailableError(
+            "testing.no-root",
+            f"{command[0]} could not do its part of a root: {clean(' / '.join(shown[-3:]), 400)}",
+            hint="run as root with debootstrap installed, or name a root (folder or tar) in IMAGEBUILD_TEST_ROOT",
+        )
+    if output is not None:
+        with io_faults(output, "writing"):
+            output.write_bytes(done.stdout)

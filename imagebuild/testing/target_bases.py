@@ -193,6 +193,11 @@ class StandIn:
     spec: Callable[[Places | None], BaseSpec]
     digest: Digest
 
+    @property
+    def architecture(self) -> str:
+        """That of its first platform."""
+        return self.spec(None).platforms[0].architecture
+
 
 STAND_INS: Mapping[str, StandIn] = {
     "b300-vllm": StandIn(b300_vllm, Digest("de4a820e789b9b3b9ce996de2ea7961760ef4d43572b22390b010cf3e1889c08")),

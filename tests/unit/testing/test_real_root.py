@@ -10,6 +10,7 @@ import pytest
 
 from imagebuild.errors import InputError, UnavailableError
 from imagebuild.testing import real_root
+from imagebuild.testing.base_layers import WheelLayer
 from imagebuild.testing.base_tar import DIRECTORY, HARDLINK, REGULAR, SYMLINK, Item
 from imagebuild.testing.real_root import TreeLayer, debian_root, python_of
 from imagebuild.testing.target_bases import b300_vllm, runnable
@@ -79,36 +80,47 @@ def test_the_description_follows_the_bytes(root: Path) -> None:
 def test_wheels_go_where_the_roots_python_looks(root: Path, archive: Path) -> None:
     assert python_of(root) == python_of(archive) == "3.11"
     spec = b300_vllm(runnable(archive))
-    wheel = spec.layers[2]
-    assert wheel.layout.site == "usr/local/lib/python3.11/dist-packages"  # type: ignore[attr-defined]
-    assert wheel.bytecode_of == (), "stand-in bytecode would run there"  # type: ignore[attr-defined]
+    wheel = next(layer for layer in spec.layers if isinstance(layer, WheelLayer))
+    assert wheel.layout.site == "usr/local/lib/python3.11/dist-packages"
+    assert wheel.bytecode_of == (), "stand-in bytecode would run there"
     (root / "usr/bin/python3").unlink()
     with pytest.raises(InputError) as caught:
         python_of(root)
     assert caught.value.code == "testing.no-python"
 
 
-def test_a_debian_root_is_made_once_and_failure_says_what_debootstrap_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path
+def test_a_debian_root_is_made_once_and_failure_says_what_the_program_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[list[str]] = []
 
-    def debootstrap(command: list[str], **_named: object) -> real_root.process.Finished:
+    def programs(command: list[str], **_named: object) -> real_root.process.Finished:
         calls.append(command)
-        if command[0] != "debootstrap":
+        if command[0] == "apt-get":
             return real_root.process.Finished(0, b"http://mirror.example/debian trixie\n", b"")
         if "broken" in command:
             return real_root.process.Finished(1, b"I: Retrieving\nE: no such suite\n", b"")
-        os.rename(root, command[4])
+        if command[0] == "debootstrap":
+            archives = Path(command[command.index("trixie") + 1]) / "var/cache/apt/archives"
+            archives.mkdir(parents=True)
+            (archives / "python3.deb").write_bytes(b"")
+        if command[0] == "tar":
+            root = Path(command[command.index("-C") + 1])
+            (root / "etc").mkdir()
+            (root / "bin" / "python3").symlink_to("python3.13")
         return real_root.process.Finished(0, b"", b"")
 
     monkeypatch.delenv("IMAGEBUILD_TEST_ROOT", raising=False)
-    monkeypatch.setattr(real_root.process, "run", debootstrap)
-    made = debian_root("trixie", folder=tmp_path / "cache")
-    assert debian_root("trixie", folder=tmp_path / "cache") == made
+    monkeypatch.setattr(real_root.process, "run", programs)
+    made = debian_root("trixie", architecture="arm64", folder=tmp_path / "cache")
+    assert debian_root("trixie", architecture="arm64", folder=tmp_path / "cache") == made
     assert [command[-1] for command in calls if command[0] == "debootstrap"] == ["http://mirror.example/debian"]
-    assert python_of(made) == "3.11"
+    assert "--arch=arm64" in calls[1]
+    assert python_of(made) == "3.13"
+    assert {"lib", "etc/passwd"} <= set(items(made))
+    assert "lib64" not in items(made)
     with pytest.raises(UnavailableError, match="no such suite"):
         debian_root("broken", folder=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == [made]
     monkeypatch.setenv("IMAGEBUILD_TEST_ROOT", "/srv/root")
     assert debian_root("trixie") == Path("/srv/root")
