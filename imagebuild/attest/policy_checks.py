@@ -25,6 +25,9 @@ from imagebuild.content.digest import Digest
 from imagebuild.host.clock import parse_rfc3339, rfc3339
 from imagebuild.target.policy import Policy, Requirement
 
+_SKEW = 86400
+"""Seconds by which a signer's clock may be ahead of ours."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyQuestion:
@@ -127,6 +130,9 @@ def _builders(question: PolicyQuestion) -> list[str]:
 
 def _requirement(question: PolicyQuestion, need: Requirement) -> list[Check]:
     kind = predicate_type(need.predicate)
+    if need.predicate == "image" and (need.verdicts or need.max_age is not None):
+        # a plain signature has neither verdict nor time: what is asked for cannot be shown, and is not passed over
+        return [_has(question, item, need, kind) for item in question.evidence]
     if need.predicate == "image":
         today = day_of(question.now)
         able = [k for k in question.keys if k.counts_on(today) and (not need.roles or k.role in need.roles)]
@@ -186,12 +192,16 @@ def _fault(question: PolicyQuestion, found: VerifiedStatement, need: Requirement
         wanted = need.verdicts or ("passed", "non-inferior")
         if verdict not in wanted:
             return f"the verdict is {verdict}"
+    elif need.verdicts and value.get("verdict") not in need.verdicts:
+        return f"the verdict is {value.get('verdict')}"
     if need.max_age is not None:
         made = stated_time(kind, value)
         if made is None:
             return "it does not say when it was made"
         if made < question.now - need.max_age:
             return f"made {rfc3339(made)}, which is too old"
+        if made > question.now + _SKEW:
+            return f"made {rfc3339(made)}, which is still to come"
     return None
 
 
@@ -252,7 +262,7 @@ def _waiver(question: PolicyQuestion) -> list[Check]:
     for waiver in filter(None, waivers):
         until = at(waiver, "expires")
         ends = parse_rfc3339(f"{until}T23:59:59Z") if isinstance(until, str) else None
-        expired = ends is not None and ends < question.now
+        expired = until is not None and (ends is None or ends < question.now)
         out.append(
             Check(
                 "verify.waiver", not expired if rule.expired == "refuse" else True,

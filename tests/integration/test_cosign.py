@@ -17,7 +17,7 @@ from imagebuild.attest.public_key import ALGORITHMS
 from imagebuild.cli.main import main
 from imagebuild.content.digest import Digest
 from imagebuild.oci.platform import Platform
-from imagebuild.testing.images import File, ImageSpec, IndexSpec, LayerSpec, MadeImage, make_index
+from imagebuild.testing.images import File, ImageSpec, IndexSpec, LayerSpec, MadeImage, make_index, write_layout
 from imagebuild.testing.registry_double import RegistryDouble
 
 pytestmark = pytest.mark.integration
@@ -221,3 +221,46 @@ def test_the_how_to_s_commands_work(sid: SidPrograms, place: Place, capsys: pyte
         words = [sid.inside(public) if word == "release.pub" else word for word in command]
         assert words[-1].startswith("docker.io/example/engine@")
         sid.run(*words[:-1], "--allow-http-registry", place.at())
+
+
+@pytest.mark.parametrize(
+    ("word", "theirs", "predicate"),
+    [
+        ("sbom", "cyclonedx", {"bomFormat": "CycloneDX", "specVersion": "1.6"}),
+        ("release", "https://github.com/imagebuild/imagebuild/release/v1", None),
+    ],
+)
+def test_cosign_knows_our_types(
+    sid: SidPrograms, place: Place, capsys: pytest.CaptureFixture[str], word: str, theirs: str, predicate: Any
+) -> None:
+    private, public = keys(sid)
+    path = sid.folder / "p.json"
+    release = {"target": "t", "counter": 1, "contentId": "x", "base": {"reference": "y"}}
+    path.write_text(json.dumps(predicate or release))
+    answer(capsys, "attest", place.at(), "--type", word, "--predicate", str(path), "--key", str(private))
+    command = ("cosign", "verify-attestation", "--key", sid.inside(public), *OFFLINE, "--type", theirs)
+    sid.run(*command, place.at())
+
+
+def test_oras_lists_ours_in_a_layout(sid: SidPrograms, capsys: pytest.CaptureFixture[str]) -> None:
+    """oras takes a digest for a manifest where index.json lists it, which an index's children are not."""
+    index = two_platforms()
+    layout = write_layout(sid.folder / "layout", index)
+    private, _ = keys(sid)
+    signed = answer(capsys, "sign", f"oci:{layout}", "--key", str(private))
+    found = sid.run("oras", "discover", "--oci-layout", "--format", "json", f"{sid.inside(layout)}@{index.digest}")
+    assert [listed["digest"] for listed in _listed(json.loads(found.stdout))] == [signed["attached"][0]["referrer"]]
+
+
+def test_a_layout_copied_by_oras_keeps_its_signatures(
+    sid: SidPrograms, registry: RealRegistry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = two_platforms()
+    layout = write_layout(sid.folder / "layout", {"v1": index})
+    private, public = keys(sid)
+    answer(capsys, "sign", f"oci:{layout}", "--key", str(private))
+    name = f"{registry.host}/me/engine"
+    sid.run("oras", "cp", "-r", "--from-oci-layout", "--to-plain-http", f"{sid.inside(layout)}:v1", f"{name}:v1")
+    document = answer(capsys, "verify", f"{name}:v1", "--key", str(public))
+    assert [check["passed"] for check in checks(document, "verify.signature")] == [True] * 3
+    sid.run("cosign", "verify", "--key", sid.inside(public), *OFFLINE, f"{name}@{index.digest}")

@@ -11,6 +11,7 @@ from places import NOW, Stored, passed, stored
 
 from imagebuild.attest.check import Check
 from imagebuild.attest.keys import KeySigner
+from imagebuild.attest.predicates.image_signature import TYPE as IMAGE
 from imagebuild.attest.predicates.types import BUILD_TYPE, PROVENANCE, RELEASE, SBOM, TEST_RESULT, VEX
 from imagebuild.attest.statement import Statement
 from imagebuild.attest.trust import TrustedKey, count_signers, keys_named, keys_of_policy
@@ -102,6 +103,28 @@ def test_age_is_the_signers_word_and_must_be_given(image: Stored, signer: KeySig
     assert "too old" in str(verdict(10)[0].found)
 
 
+def test_a_time_to_come_is_not_young(image: Stored, signer: KeySigner) -> None:
+    say(image, VEX, {"timestamp": rfc3339(NOW + 100 * 86400)}, signer)
+    need = (Requirement("vex", max_age=100),)
+    (check, _) = of(image.judge({"a": (signer, "x")}, require=need), "verify.evidence")
+    assert check.passed is False
+    assert "still to come" in str(check.found)
+
+
+@pytest.mark.parametrize("asked", [{"max_age": 100}, {"verdicts": ("passed",)}])
+@pytest.mark.parametrize(("word", "kind"), [("image", IMAGE), ("sbom", SBOM), ("https://example.com/p", None)])
+def test_what_a_statement_cannot_show_is_not_passed_over(
+    image: Stored, signer: KeySigner, asked: dict[str, Any], word: str, kind: str | None
+) -> None:
+    image.sign_all(signer)
+    if kind != IMAGE:
+        say(image, kind or word, {}, signer)
+    checks = image.judge({"a": (signer, "x")}, require=(Requirement(word, **asked),))
+    found = passed(checks, "verify.evidence")
+    assert found
+    assert not any(found)
+
+
 def test_days_of_keys(image: Stored, signer: KeySigner) -> None:
     keys = {"a": (signer, "x")}
     image.sign_all(signer)
@@ -170,6 +193,7 @@ def test_unproven_facts(image: Stored, signer: KeySigner) -> None:
         ({"number": 1, "expires": "2026-09-21"}, "refuse", True),
         ({"number": 1, "expires": "2026-09-20"}, "refuse", False),
         ({"number": 1, "expires": "2026-09-20"}, "warn", True),
+        ({"number": 1, "expires": "some day"}, "refuse", False),
     ],
 )
 def test_waivers(image: Stored, signer: KeySigner, waiver: Any, rule: str, good: bool) -> None:
