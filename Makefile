@@ -3,8 +3,9 @@
 #   make demo                   a whole run on a real base: lock, plan, build, verify, reproduce
 #   make demo PLATFORMS=all     the same for a two-platform index (fetches a second wheel)
 #   make bases                  the stand-in bases of b300-vllm, gb200-dynamo and mi355x-rocm (fetches three wheels)
-#   make test                   all tests; those that need root or other programs skip with a reason
-#   make test-all               lint, types and all tests; a missing program is a failure
+#   make test                   the tests; those that need root or other programs skip with a reason
+#   make test-integration       the tests with other people's programs; a missing one is a failure
+#   make test-all               lint, types, and both
 #   make lint                   ruff and mypy
 #   make bench                  benchmarks/overlay_build.py
 #   make clean                  removes build/, the virtual environment and caches (never the wheel cache)
@@ -43,10 +44,12 @@ bases: $(RUN_READY)
 	$(BIN)/python -m imagebuild.testing.bases $(NAMES)
 
 test: $(TEST_READY)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not integration"
 
-test-all: lint
-	IMAGEBUILD_REQUIRE_TOOLS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+test-integration: $(TEST_READY)
+	IMAGEBUILD_REQUIRE_TOOLS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m integration
+
+test-all: lint test test-integration
 
 lint: $(TEST_READY)
 	$(BIN)/python -m ruff check .
