@@ -25,7 +25,7 @@ RUN_READY := $(VENV)/.ready-$(VERSION)
 TEST_READY := $(VENV)/.ready-$(VERSION)-test
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
-.PHONY: demo bases test test-all lint bench clean
+.PHONY: demo bases test test-integration test-all lint bench clean
 .DELETE_ON_ERROR:
 
 $(RUN_READY): pyproject.toml
