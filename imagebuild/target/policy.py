@@ -86,12 +86,12 @@ class Policy:
     keys: Mapping[str, PolicyKey]
     require: tuple[Requirement, ...] = ()
     repositories: tuple[str, ...] = ()
-    bases: tuple[str, ...] = ()
-    builders: tuple[str, ...] = ()
     revoked: Mapping[Digest, str] = field(default_factory=no_entries)
     minimum_release: Mapping[str, int] = field(default_factory=no_entries)
     waiver: WaiverRule = field(default_factory=WaiverRule)
     not_proven: str = "refuse"
+    bases: tuple[str, ...] = ()
+    builders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         roles = {key.role for key in self.keys.values()}
