@@ -1,6 +1,6 @@
 """The release predicate: one statement over the index and every platform's manifest that says what was released.
 
-Its JSON Schema stands in docs/reference/schemas/release-predicate.json.
+Its JSON Schema stands in docs/reference/release-predicate.json.
 """
 
 from __future__ import annotations

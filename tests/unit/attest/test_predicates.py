@@ -220,7 +220,7 @@ def test_a_release_passes_its_schema_and_names_index_and_platforms(name: str) ->
     assert statement.predicate_type == RELEASE
     result = loaded.lock.result
     assert {s.digest for s in statement.subjects} == {result.digest, *(p.manifest for p in result.platforms)}
-    schema = json.loads((ROOT / "docs/reference/schemas/release-predicate.json").read_text())
+    schema = json.loads((ROOT / "docs/reference/release-predicate.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     jsonschema.Draft202012Validator.check_schema(schema)
     validator.validate(statement.value)
