@@ -14,6 +14,7 @@ from imagebuild.build.live_base import LiveBase, NeedsDeeper
 from imagebuild.build.reading import CAPTURE_LIMIT, BaseReader, too_large
 from imagebuild.build.series_artefacts import SeriesArtefacts, StageNote
 from imagebuild.build.survey import Survey, survey
+from imagebuild.build.untouched import refuse_touched
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError, SeveralErrors, UnavailableError
 from imagebuild.layer.entry import Data, Entry, Found, LayerFacts
@@ -179,6 +180,7 @@ class PlatformAnalyser:
         for path, item in maker.artefacts.items():
             if item.kind == "file" and item.postimage is not None:
                 artefact_files[path] = bring.files[item.postimage]
+        refuse_touched(self.target.untouched, roots, look.below.distributions, (*artefacts.values(), *maker.items))
         sources = (*look.plan.sources, *(bring.sources[key] for key in sorted(bring.sources)))
         return Analysis(
             tuple(_root_fact(root) for root in roots),

@@ -8,6 +8,7 @@ from typing import Any
 from imagebuild.build.image import BaseDocuments
 from imagebuild.build.labels import BASE_DIGEST, CONTENT_ID, TARGET, labels_for
 from imagebuild.build.layer_data import image_path
+from imagebuild.build.untouched import untouched_checks
 from imagebuild.build.verification import Check, Verification, difference_checks, equal, json_differences
 from imagebuild.content.digest import Digest
 from imagebuild.errors import ImagebuildError, RefusedError, UnavailableError
@@ -186,6 +187,9 @@ class ImageVerifier:
             layer = self._layer(source, name, platform, made.role, made.diff_id, descriptor, diff_id)
             under = [*under, *layer] if made.role == "artefacts" else under
             checks += layer
+        untouched = self.lock.inputs.wanted.get("untouched", ())
+        read = [self._known.get(descriptor.digest) for descriptor in ours]
+        checks += untouched_checks(untouched, platform.roots, read, prefix, name)
         checks[1:1] = self._identity(name, platform, under)
         checks += self._config(name, platform, result, base_manifest, base_config, child)
         return checks

@@ -81,7 +81,10 @@ def describe_wanted(target: Target, overlays: Sequence[Overlay]) -> dict[str, An
     return {
         "platforms": sorted(str(platform) for platform in target.platforms),
         "overlays": [
-            {"name": overlay.name, "changes": [_change(overlay, change, target.platforms) for change in overlay.changes]}
+            {
+                "name": overlay.name,
+                "changes": [_change(overlay, change, target.platforms) for change in overlay.changes],
+            }
             for overlay in overlays
         ],
         "roots": {name: spec.to_json() for name, spec in target.roots.items()},
@@ -90,6 +93,7 @@ def describe_wanted(target: Target, overlays: Sequence[Overlay]) -> dict[str, An
         "requires": dict(target.requires_env),
         "identity": dict(target.identity),
         "expect_applied": sorted(target.expect_applied),
+        **({"untouched": sorted(target.untouched)} if target.untouched else {}),
     }
 
 

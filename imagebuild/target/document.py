@@ -53,7 +53,8 @@ _SOME_DIGEST = Digest("0" * 64)
 class Target:
     """One image that somebody wants, as written.  `folder` holds target.yaml, the lock and the content folder; a
     relative path of `base` starts at the workspace.  `requires_env` is asserted of the base, `requires_host` of the
-    machine; `expect_applied` names the overlays of which the base may hold postimages already."""
+    machine; `expect_applied` names the overlays of which the base may hold postimages already, `untouched` the roots of
+    which no file may be changed."""
 
     name: str
     base: Base
@@ -70,6 +71,7 @@ class Target:
     requires_host: Mapping[str, str] = field(default_factory=no_entries)
     identity: Mapping[str, str] = field(default_factory=no_entries)
     expect_applied: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()
     publish: Publish | None = None
     attestations_repository: Repository | None = None
     serve: Serve | None = None
@@ -106,6 +108,17 @@ class Target:
                         expected=", ".join(self.overlays) or "no overlay is listed",
                         found=name,
                         details={"key": f"expect_applied[{number}]", "with": ["overlays"]},
+                    )
+                )
+        for number, name in enumerate(self.untouched):
+            if name not in self.roots:
+                faults.append(
+                    InputError(
+                        "target.unknown-root",
+                        f"{name} is none of this target's roots",
+                        expected=", ".join(self.roots) or "no root is listed",
+                        found=name,
+                        details={"key": f"untouched[{number}]", "with": ["roots"]},
                     )
                 )
         return faults
@@ -295,6 +308,10 @@ TARGET = Object(
             "asserted of the base and the host, never written",
         ),
         "identity": Field(Map(DISTRIBUTION, VERSION), "versions that package metadata must report"),
+        "untouched": Field(
+            List(Text("the name of a root", pattern=r"[A-Za-z0-9_][A-Za-z0-9_-]*"), unique=True),
+            "roots of which no file may be changed; verify proves it",
+        ),
         "expect_applied": Field(List(name_of("an overlay"), unique=True), "overlays that the base may hold already"),
         "publish": Field(
             Object(

@@ -30,6 +30,7 @@ GOOD: dict[str, Any] = {
         "requires": {"env": {"HSA_NO_SCRATCH_RECLAIM": "1"}, "host": {"mec_firmware": ">=38"}},
         "identity": {"vllm": "0.33.0", "ai-dynamo": "1.6.1"},
         "expect_applied": ["kimi-k3-tep-shared-tp"],
+        "untouched": ["vllm"],
         "publish": {
             "repository": "docker.io/example/engine",
             "tag": "{base.tag}-{base.short}-x",
