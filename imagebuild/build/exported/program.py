@@ -209,19 +209,33 @@ def choose(asked: str | None) -> dict[str, Any]:
     return found
 
 
+def prove_roots(root: Root, plan: dict[str, Any], asked: bool, brought: set[str]) -> list[str]:
+    """The folders of the roots that are there, each where Python would import it from (`asked`; not asked in an unpacked root).
+    Those that the plan itself brings may be missing."""
+    there = []
+    for name, module, folder, site in plan["roots"]:
+        kind = root.look(folder)[0]
+        if kind == "absent" and folder in brought:
+            continue
+        if kind != "folder":
+            raise Stop(1, f"the root {name} is no folder: {root.at(folder)}")
+        if module and asked:
+            say(f"{module}: {prove_root(module, folder, site)} imports it from {folder}")
+        there.append(folder)
+    return there
+
+
 def run(arguments: argparse.Namespace) -> None:
     """Applies or checks.  Raises Stop, and OSError where the file system refuses."""
     plan = choose(arguments.platform)
     root = Root(arguments.rootfs or "/")
-    for name, module, folder, site in plan["roots"]:
-        if root.look(folder)[0] != "folder":
-            raise Stop(1, f"the root {name} is no folder: {root.at(folder)}")
-        if module and arguments.rootfs is None:
-            say(f"{module}: {prove_root(module, folder, site)} imports it from {folder}")
+    asked = arguments.rootfs is None
+    brought = {step["path"] for step in plan["steps"] if step["kind"] == "directory"}
+    there = prove_roots(root, plan, asked, brought)
     with contextlib.closing(Wheels(arguments.wheels)) as wheels, contextlib.ExitStack() as held:
         job = Run(root, plan, wheels)
-        if plan["roots"] and not arguments.check:
-            held.enter_context(alone(root.at(plan["roots"][0][2])))
+        if there and not arguments.check:
+            held.enter_context(alone(root.at(there[0])))
         job.look()
         left = [f"to change: {step['path']}" for step in job.pending] + [f"stale: {path}" for path in job.stale]
         if arguments.check and left:
@@ -231,12 +245,10 @@ def run(arguments: argparse.Namespace) -> None:
             job.write()
             job.look()
         if job.pending or job.stale:
-            raise Stop(
-                1,
-                "written, and still not as in the image: "
-                + ", ".join(s["path"] for s in job.pending)
-                + ", ".join(job.stale),
-            )
+            still = [step["path"] for step in job.pending] + job.stale
+            raise Stop(1, "written, and still not as in the image: " + ", ".join(still))
+        if len(there) < len(plan["roots"]):
+            prove_roots(root, plan, asked, set())
     for name, value in plan["environment"]:
         say(f"the image also sets {name}={value}: set it in the recipe")
     say(f"{len(plan['steps'])} paths are as in the image, {len(left)} of them since now")
