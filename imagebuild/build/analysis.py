@@ -114,6 +114,8 @@ class PlatformAnalyser:
             lambda path: bool(seen.distributions.owners(path)),
             lambda found: self._bytes(found, stack, plan),
             lambda path, found: self._shown(found) if path in self.asked.shown else None,
+            self.asked.named,
+            self.asked.links,
         )
         return _Look(below, plan, seen, stack, roots, live)
 
@@ -139,15 +141,20 @@ class PlatformAnalyser:
 
         bring = SeriesArtefacts(self.store, self.asked.whole, check)
         refuse_early_changes(self.overlays, self.platform, look.plan, live)
-        applied = apply_series(
-            self.overlays,
-            list(live.folders),
-            live,
-            self.platform,
-            expect_applied=self.target.expect_applied,
-            known=self.reader.contents.get,
-            bring=bring,
-        )
+        try:
+            applied = apply_series(
+                self.overlays,
+                list(live.folders),
+                live,
+                self.platform,
+                expect_applied=self.target.expect_applied,
+                known=self.reader.contents.get,
+                bring=bring,
+            )
+        except RefusedError as error:
+            if error.code == "overlay.glob-count" and live.incomplete:
+                raise NeedsDeeper(min(live.incomplete)) from error
+            raise
         maker = ItemMaker(
             view,
             live,
@@ -292,6 +299,10 @@ class PlatformAnalyser:
             where = live.places[path]
             holder = self._holder(found.data, found.layer, layers)
             yield fact_of(where, found, self._digest(holder), view.other_names(where), path)
+        for gone in maker.applied.deleted:
+            if gone.folder and gone.path in live.folders_found:
+                folder = live.folders_found[gone.path]
+                yield fact_of(live.places[gone.path], folder, self._digest(folder.layer), (), gone.path)
 
     @staticmethod
     def _notes(look: _Look, maker: ItemMaker) -> Iterator[Finding]:

@@ -24,12 +24,14 @@ from imagebuild.overlay.patch_parse import parse_patch
 @dataclass(frozen=True, slots=True)
 class Asked:
     """ROOT/relative paths of a series: all that are named, those expected to be new, those whose bytes are needed (patched
-    and edited ones), and those whose bytes are shown (replaced whole: a reviewer, or a mismatch, shows the difference)."""
+    and edited ones), those whose bytes are shown (replaced whole: a reviewer, or a mismatch, shows the difference), and
+    those that are links or are deleted, which speak of a link of the base itself and not of what it leads to."""
 
     named: frozenset[str]
     new: frozenset[str]
     whole: frozenset[str]
     shown: frozenset[str] = frozenset()
+    links: frozenset[str] = frozenset()
 
 
 def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
@@ -37,6 +39,7 @@ def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
     named: set[str] = set()
     whole: set[str] = set()
     shown: set[str] = set()
+    links: set[str] = set()
     # the first overlay that touches a path speaks of the base; later ones speak of what that one made
     new: dict[str, bool] = {}
     for overlay in overlays:
@@ -59,7 +62,7 @@ def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
             elif isinstance(change, FileChange | SymlinkChange):
                 path = change.to if isinstance(change, FileChange) else change.path
                 named.add(path)
-                shown.update([path] if isinstance(change, FileChange) else [])
+                (shown if isinstance(change, FileChange) else links).add(path)
                 new.setdefault(path, True)
             elif isinstance(change, BlobChange):
                 if not change.platforms or platform in change.platforms:
@@ -71,5 +74,6 @@ def asked_paths(overlays: Sequence[Overlay], platform: Platform) -> Asked:
                     new.setdefault(path, True)
             elif isinstance(change, DeleteChange) and change.path is not None:
                 named.add(change.path)
+                links.add(change.path)
     expected_new = frozenset(path for path, is_new in new.items() if is_new)
-    return Asked(frozenset(named), expected_new, frozenset(whole), frozenset(shown - whole))
+    return Asked(frozenset(named), expected_new, frozenset(whole), frozenset(shown - whole), frozenset(links - whole))

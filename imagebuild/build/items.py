@@ -61,6 +61,7 @@ class ItemMaker:
         self._brought()
         self._changes()
         self._links_and_deletions()
+        self._refuse_overlapping()
         self._bytecode()
         self._records(keep_record)
         for item in kept_parents(self.view, [item.path for item in self.items]):
@@ -148,6 +149,36 @@ class ItemMaker:
                     image_path(place), "whiteout", f"change:{gone.path}", mtime=self.created, preimage=gone.preimage
                 )
             )
+
+    def _refuse_overlapping(self) -> None:
+        """Two changes that links of the base lead to one place, or one of them into what the other deletes."""
+        owners: dict[str, str] = {}
+        for path in self._changed:
+            place = self.live.places[path]
+            if place in owners:
+                raise self._overlap(path, owners[place], f"both lead to {image_path(place)}")
+            owners[place] = path
+        gone = {self.live.places[item.path]: item.path for item in self.applied.deleted if item.folder}
+        for place, path in owners.items():
+            above = place.rpartition("/")[0]
+            while above:
+                if above in gone:
+                    raise self._overlap(path, gone[above], f"{image_path(above)} is deleted whole")
+                above = above.rpartition("/")[0]
+
+    @staticmethod
+    def _overlap(path: str, other: str, why: str) -> RefusedError:
+        return RefusedError(
+            "overlay.path-conflict",
+            f"{path} and {other} cannot both be changed: {why}",
+            hint="name the place itself, in one change",
+            details={"path": path, "other": other},
+        )
+
+    @property
+    def _changed(self) -> list[str]:
+        written, links, deleted = self.applied.written, self.applied.links, self.applied.deleted
+        return [*(x.path for x in written), *(x.path for x in links), *(x.path for x in deleted)]
 
     def _time(self, found: Found | None, place: str) -> int:
         """The time of an entry at `place`, over an artefact's file where one is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from imagebuild.build.locked import link_bytes
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Absent, Found, Kind, Lookup, Unknown
 from imagebuild.layer.view import MergedView
@@ -25,7 +26,9 @@ class LiveBase:
     `folders` maps root names to image folders (no leading `/`).  `expected_new` are the ROOT/relative paths that the
     overlays expect to be absent; only for those is "not down to the package's own layer" good enough, and only where
     `listed` (the owning RECORD) does not name the path.  `bytes_of` fetches the data of a found file, `at_hand` gives those of
-    one that is not needed where they were captured.
+    one that is not needed where they were captured.  Links are followed, but for the
+    last component of the paths in `links` and of what a glob finds and `named` does not hold: there the link itself is meant,
+    and reads as a file whose bytes are its text.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class LiveBase:
         listed: Callable[[str], bool],
         bytes_of: Callable[[Found], bytes],
         at_hand: Callable[[str, Found], bytes | None] = lambda path, found: None,
+        named: Collection[str] = (),
+        links: Collection[str] = (),
     ) -> None:
         self.view = view
         self.folders = folders
@@ -45,6 +50,8 @@ class LiveBase:
         self.found: dict[str, Found] = {}
         self.absent: dict[str, str] = {}
         """ROOT/relative to `absent` or `absent-above`."""
+        self.folders_found: dict[str, Found] = {}
+        """ROOT/relative to the folder that stands there."""
         self.incomplete: set[str] = set()
         """Folders in which a glob looked and of which unread layers may hold more."""
         self._expected_new = expected_new
@@ -52,12 +59,18 @@ class LiveBase:
         self._listed = listed
         self._bytes_of = bytes_of
         self._at_hand = at_hand
+        self._named = named
+        self._links = links
+        self._globbed: set[str] = set()
+
+    def _follows(self, path: str) -> bool:
+        return path not in self._links and (path in self._named or path not in self._globbed)
 
     def place(self, path: str) -> str:
         """The resolved image path of a ROOT/relative path.  Raises NeedsDeeper."""
         root, _, relative = path.partition("/")
         folder = self.folders[root]
-        resolved = self.view.resolve(f"{folder}/{relative}" if folder else relative)
+        resolved = self.view.resolve(f"{folder}/{relative}" if folder else relative, last=self._follows(path))
         if isinstance(resolved, Unknown):
             # a new file below a known folder: nothing above can make a link of it that the layers read do not show
             parent, _, name = f"{folder}/{relative}".rpartition("/")
@@ -65,6 +78,9 @@ class LiveBase:
             if isinstance(above, Unknown) or path not in self._expected_new:
                 raise NeedsDeeper(f"{folder}/{relative}")
             resolved = f"{above}/{name}" if above else name
+            if isinstance(self.view.lookup(resolved), Found):
+                # a link that is known, to where nobody looked yet
+                raise NeedsDeeper(resolved)
         return resolved
 
     def read(self, path: str) -> BaseFile | None:
@@ -76,7 +92,11 @@ class LiveBase:
                 raise NeedsDeeper(resolved)
             kind = found.data.kind
             if kind is Kind.DIRECTORY:
+                self.folders_found[path] = found
                 return None
+            if kind is Kind.SYMLINK and not self._follows(path):
+                self.found[path] = found
+                return BaseFile(link_bytes(found.data.link), 0o777)
             if kind is not Kind.FILE:
                 raise RefusedError(
                     "base.not-a-file",
@@ -135,4 +155,7 @@ class LiveBase:
             named = f"{prefix}/{relative}"
             if glob.matches(named):
                 out.append(named)
+        self._globbed.update(out)
+        if not out and start in self.incomplete:
+            raise NeedsDeeper(start)
         return sorted(out, key=lambda path: path.encode("utf-8", "surrogateescape"))

@@ -9,11 +9,12 @@ from imagebuild.build.contents import Contents
 from imagebuild.build.wanted import describe_wanted, differences
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
+from imagebuild.layer.entry import Kind
 from imagebuild.overlay.brought import Bring, bring_declared
 from imagebuild.overlay.document import Overlay
 from imagebuild.overlay.guards import BaseFile
 from imagebuild.overlay.series import AppliedSeries, apply_series
-from imagebuild.overlay.series_tree import MemoryBase
+from imagebuild.overlay.series_tree import MemoryBase, escape
 from imagebuild.target.document import Target
 from imagebuild.target.lock_types import Inputs, Lock, PathFact, PlatformInputs
 
@@ -56,11 +57,36 @@ def refuse_stale(lock: Lock | None, target: Target, overlays: Sequence[Overlay],
     return lock
 
 
+def link_bytes(text: str) -> bytes:
+    """A link's text as the bytes that its guard is over, as git has them."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+class LockedBase(MemoryBase):
+    """What a lock keeps of a base: files, and the folders that are deleted whole, whose files it does not list."""
+
+    def __init__(self, files: Mapping[str, BaseFile | bytes], folders: Sequence[str]) -> None:
+        super().__init__(files)
+        self._below = {f"{escape(folder)}/**": f"{folder}/." for folder in folders}
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """As in MemoryBase; what is asked for below a whole folder is one name that stands for all."""
+        whole = self._below.get(pattern)
+        return [whole] if whole is not None else super().glob(pattern)
+
+
 def locked_base(platform: PlatformInputs, contents: Contents, whole: frozenset[str], read: ReadBase) -> MemoryBase:
     """The part of the base that the series asked for when it was locked.  Bytes are there for the paths in `whole` only."""
     files: dict[str, BaseFile | bytes] = {}
+    folders = []
     for fact in platform.facts:
-        if not fact.change or fact.state != "present" or fact.sha256 is None:
+        if not fact.change or fact.state != "present":
+            continue
+        if fact.kind == Kind.DIRECTORY.value:
+            folders.append(fact.change)
+        if fact.kind == Kind.SYMLINK.value:
+            files[fact.change] = BaseFile(link_bytes(fact.link), 0o777)
+        if fact.sha256 is None:
             continue
         data = None
         if fact.change in whole:
@@ -69,7 +95,7 @@ def locked_base(platform: PlatformInputs, contents: Contents, whole: frozenset[s
                 data = read(fact)
                 contents.put(data)
         files[fact.change] = BaseFile(data, fact.mode, fact.sha256)
-    return MemoryBase(files)
+    return LockedBase(files, folders)
 
 
 def apply_locked(
