@@ -156,11 +156,17 @@ _PROSE = re.compile(r"(?:^|/)\.github/|changelog|(?:^|/)tests?/|(?:^|/)test_[^/]
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
 _PACKAGES = re.compile(r"site-packages|dist-packages|\.__file__|find_spec\(|importlib\.util")
 _WRITES = re.compile(
-    r"write_text\(|write_bytes\(|\.write\(|open\([^)]*['\"][wa]b?['\"]|os\.replace|shutil\.(?:copy|move)"
+    r"write_text\(|write_bytes\(|\.write\(|open\([^)]{0,200}['\"][wa]b?['\"]|os\.replace|shutil\.(?:copy|move)"
 )
 _SCRIPT = re.compile(
     r"\.(?:sh|bash|py|ya?ml|slurm|sbatch|dockerfile)$|(?:^|/)(?:Dockerfile|Makefile|[^./]+)$", re.IGNORECASE
 )
+
+
+def _windows(text: str, size: int = 2000, step: int = 1600) -> Iterator[str]:
+    """A line in overlapping parts, so that a search costs no more than its length."""
+    for start in range(0, max(len(text) - (size - step), 1), step):
+        yield text[start : start + size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,7 @@ def run_time_patches(change: ChangeSet) -> Iterator[RunTimePatch]:
             for how, pattern in _RUN_TIME:
                 if how == "sed -i" and _OWN_FILE.search(line.text):
                     continue
-                if how not in seen and pattern.search(line.text):
+                if how not in seen and any(pattern.search(part) for part in _windows(line.text)):
                     seen.add(how)
                     yield RunTimePatch(file.new, line.number, how, line.text.strip())
         whole = "\n".join(line.text for line in lines)

@@ -16,10 +16,11 @@ from imagebuild.errors import InputError
 from imagebuild.waiver.headings import section_of
 
 SIZE_LIMIT = 1 << 20
+"""Bytes of a page; what a search may look over at a time is bounded in each pattern, so that time stays with size."""
 
 URL = re.compile(r"https?://[^\s<>()\[\]`|\"',;,。;)]+")
-UPSTREAM_URL = re.compile(r"https?://[^\s<>()\[\]`|\"']+/(?:pull|issues|merge_requests)/\d+")
-SHORT_REFERENCE = re.compile(r"(?<![\w&/])(?:[A-Za-z][\w.-]*/[\w.-]+)?#\d{1,7}\b")
+UPSTREAM_URL = re.compile(r"https?://[^\s<>()\[\]`|\"']{1,300}/(?:pull|issues|merge_requests)/\d+")
+SHORT_REFERENCE = re.compile(r"(?<![\w&/])(?:[A-Za-z][\w.-]{0,100}/[\w.-]{1,100})?#\d{1,7}\b")
 """`owner/name#12` and `#12`, as code hosts link them."""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
@@ -63,7 +64,7 @@ class Section:
     @property
     def filled(self) -> bool:
         """Whether a sentence stands there: rules, marks and headings are no content."""
-        bare = re.sub(r"<!--.*?-->", "", self.text, flags=re.DOTALL)
+        bare = _without_comments(self.text)
         words = [w for w in bare.splitlines() if not w.lstrip().startswith("#") and not set(w) <= set(" |-:*_")]
         return len(re.sub(r"[\W_]+", "", "".join(words))) >= 3
 
@@ -198,6 +199,18 @@ def _lines(text: str) -> Iterator[Line]:
                 yield Line(number, ("# " if below.strip()[0] == "=" else "## ") + line.strip())
                 continue
         yield Line(number, line)
+
+
+def _without_comments(text: str) -> str:
+    out = []
+    place = 0
+    while (start := text.find("<!--", place)) >= 0:
+        out.append(text[place:start])
+        end = text.find("-->", start)
+        if end < 0:
+            return "".join(out)
+        place = end + 3
+    return "".join([*out, text[place:]])
 
 
 def is_row(text: str) -> bool:

@@ -80,7 +80,7 @@ _SELF = re.compile(
     r"\b(?:this|the) waiver|waiver (?:file|page|goes|is deleted)|本豁免|豁免(?:文件|页面)|waiver/", re.IGNORECASE
 )
 _FILE = re.compile(
-    r"(?:[\w.*-]+/)+[\w.*-]+|[\w*-]+\.(?:py|sh|ya?ml|md|patch|diff|csv|json|Dockerfile|so|co|toml|cfg)\b"
+    r"(?<![\w.*/-])(?:[\w.*-]{1,200}/){1,40}[\w.*-]+|(?<![\w*-])[\w*-]{1,200}\.(?:py|sh|ya?ml|md|patch|diff|csv|json|Dockerfile|so|co|toml|cfg)\b"
 )
 
 

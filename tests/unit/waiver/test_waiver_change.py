@@ -259,3 +259,9 @@ def test_an_alias_bomb_in_a_strangers_recipe_is_left_out(tmp_path: Path, verb: V
         "benchmarks/bomb.yaml",
         "benchmarks/broken.yaml",
     }
+
+
+@pytest.mark.parametrize("offset", [0, 1500, 1990, 9000])
+def test_a_patch_far_into_a_long_line_is_seen(offset: int) -> None:
+    change = parse_change(git_diff("run.sh", "", "x" * offset + "; git apply fix.diff\n"), "d")
+    assert [one.how for one in run_time_patches(change)] == ["git apply"]
