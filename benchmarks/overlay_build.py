@@ -48,7 +48,7 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def all_ways(work: Path, sid: str | None, layer: Sequence[str]) -> list[Way]:
+def all_ways(work: Path, sid: str, layer: Sequence[str]) -> list[Way]:
     """Every way, in the order of the table.  `layer` is the engine's layer as first_read.py wants it."""
     daemon, buildah, umoci = Daemon(work / "docker"), work / "buildah", work / "umoci"
     own = work / "own"
@@ -211,7 +211,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _measure(options: argparse.Namespace, work: Path, sid: str | None) -> int:
+def _measure(options: argparse.Namespace, work: Path, sid: str) -> int:
     names = [name for name in options.ways.split(",") if name]
     repeat = 1 if options.quick else options.repeat
     shutil.rmtree(work, ignore_errors=True)
@@ -233,6 +233,7 @@ def _measure(options: argparse.Namespace, work: Path, sid: str | None) -> int:
             with bench.proxy():
                 for number, way in enumerate(ways):
                     results[way.key] = bench.measure(way, repeat)
+                    _store(options, ways[: number + 1], results, bench, before, sid)
                     if not any(_same_store(way, later) for later in ways[number + 1 :]):
                         way.close()
         finally:
@@ -240,7 +241,10 @@ def _measure(options: argparse.Namespace, work: Path, sid: str | None) -> int:
                 way.close()
             bench.forget()
             shutil.rmtree(work, ignore_errors=True)
-        _write(options, ways, results, bench, before, _crane(ways))
+        text = table.markdown(ways, results, DELAY)
+        print(text)
+        if options.table:
+            options.table.write_text(text)
     return 1 if any(result.faults or result.skipped.startswith("failed") for result in results.values()) else 0
 
 
@@ -249,22 +253,17 @@ def _same_store(one: Way, other: Way) -> bool:
     return type(one) is type(other) and isinstance(one, (DockerWay, BuildahWay, UmociWay))
 
 
-def _crane(ways: Sequence[Way]) -> str:
-    return next((way.version() for way in ways if isinstance(way, CraneWay)), "")
-
-
-def _write(
+def _store(
     options: argparse.Namespace,
     ways: list[Way],
     results: Mapping[str, Result],
     bench: Bench,
     before: Sequence[float],
-    crane: str,
+    sid: str,
 ) -> None:
-    text = table.markdown(ways, results, DELAY)
-    print(text)
-    if options.table:
-        options.table.write_text(text)
+    """Writes what is known so far: a run that is stopped has not been for nothing."""
+    if not options.json:
+        return
     sizes = {
         name: [bench.registry.blob(digest).stat().st_size for digest in digests]
         for name, digests in bench.layers.items()
@@ -278,12 +277,11 @@ def _write(
         "delay_seconds": DELAY,
         "load_before": before,
         "load_after": machine.load(),
-        "machine": machine.describe(crane),
+        "machine": machine.describe(CraneWay(bench.work, sid, delayed=False).program),
         "base_layer_bytes": sizes,
         "ways": table.document(ways, results),
     }
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

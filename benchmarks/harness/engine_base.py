@@ -166,17 +166,17 @@ def _tree(root: Path) -> Iterator[Item]:
             path = Path(folder, name)
             found = path.lstat()
             relative = str(path.relative_to(root))
-            mode, owner = stat.S_IMODE(found.st_mode), {"uid": found.st_uid, "gid": found.st_gid}
+            mode, uid, gid = stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
             if stat.S_ISLNK(found.st_mode):
-                yield Item(relative, SYMLINK, 0o777, link=os.readlink(path), **owner)
+                yield Item(relative, SYMLINK, 0o777, uid, gid, link=os.readlink(path))
             elif stat.S_ISDIR(found.st_mode):
-                yield Item(relative, DIRECTORY, mode, **owner)
+                yield Item(relative, DIRECTORY, mode, uid, gid)
             elif stat.S_ISREG(found.st_mode):
                 first = seen.setdefault((found.st_dev, found.st_ino), relative)
                 if first != relative:
-                    yield Item(relative, HARDLINK, mode, link=first, **owner)
+                    yield Item(relative, HARDLINK, mode, uid, gid, link=first)
                 else:
-                    yield Item(relative, REGULAR, mode, size=found.st_size, open=partial(_open, path), **owner)
+                    yield Item(relative, REGULAR, mode, uid, gid, size=found.st_size, open=partial(_open, path))
 
 
 def _open(path: Path) -> BinaryIO:

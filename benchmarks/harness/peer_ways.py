@@ -129,13 +129,10 @@ class CraneWay:
         self.key = "crane-delayed" if delayed else "crane"
         self.title = "crane append, checking nothing"
         inside = Path(sid) / "usr/bin/crane" if sid else None
-        self._program = shutil.which("crane") or (str(inside) if inside and inside.exists() else "")
+        self.program = shutil.which("crane") or (str(inside) if inside and inside.exists() else "")
 
     def missing(self) -> str | None:
-        return None if self._program else "crane is not installed, and IMAGEBUILD_SID_ROOT names no folder with it"
-
-    def version(self) -> str:
-        return self._program
+        return None if self.program else "crane is not installed, and IMAGEBUILD_SID_ROOT names no folder with it"
 
     def job(self, repeat: int) -> Job:
         return Job()
@@ -147,7 +144,7 @@ class CraneWay:
 
     def steps(self, place: Place, repeat: int) -> Sequence[Step]:
         append = ["append", "--insecure", "--base", place.base_name, "--new_layer", str(self._work / "layer.tar")]
-        return [Step("append", [self._program, *append, "--new_tag", place.result])]
+        return [Step("append", [self.program, *append, "--new_tag", place.result])]
 
     def close(self) -> None:
         shutil.rmtree(self._work, ignore_errors=True)

@@ -14,7 +14,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from harness.registry import Registry
 
@@ -32,7 +32,7 @@ class _Padded:
     """A stream followed by zeros: umoci 0.4.7 ends its tar with the last byte of the last file, without the padding that
     the format asks for."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: BinaryIO | gzip.GzipFile) -> None:
         self._stream = stream
         self._left = 4 * tarfile.RECORDSIZE
 
