@@ -14,7 +14,7 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from harness.registry import Registry
 
@@ -57,7 +57,7 @@ def _nodes(path: Path) -> Iterator[tuple[str, Node]]:
             if member.isreg():
                 data = archive.extractfile(member)
                 assert data is not None
-                value = hashlib.file_digest(data, "sha256").hexdigest()
+                value = hashlib.file_digest(cast(Any, data), "sha256").hexdigest()
             kind = member.type.decode("ascii").replace("\0", "0")
             # Symbolic links have no permission bits of their own: writers differ in what they note.
             mode = 0o777 if member.issym() else member.mode & 0o7777
