@@ -20,9 +20,13 @@ def test_every_make_target_of_the_readme_exists() -> None:
     assert named <= TARGETS
 
 
-@pytest.mark.parametrize("command", ["make demo", "make test", "make test-all"])
+@pytest.mark.parametrize("command", ["make demo", "make test", "make lint", "make test-integration"])
 def test_ci_runs_the_commands_of_the_readme(command: str) -> None:
     assert re.search(rf"^{command}$", CI, re.MULTILINE)
+
+
+def test_what_ci_runs_is_test_all() -> None:
+    assert re.search(r"^test-all: lint test test-integration$", MAKEFILE, re.MULTILINE)
 
 
 def test_every_file_that_a_document_links_to_exists() -> None:
