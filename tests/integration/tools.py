@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -22,8 +23,9 @@ def missing(reason: str) -> None:
 
 
 def program(name: str) -> str:
-    """The path of an installed program."""
-    found = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
+    """The path of an installed program; one that came with this virtual environment counts."""
+    folders = [os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", os.path.dirname(sys.executable)]
+    found = shutil.which(name, path=os.pathsep.join(folders))
     if found is None:
         missing(f"the program {name} is not installed")
     assert found is not None

@@ -201,10 +201,10 @@ def test_writer_and_python_agree() -> None:
 
 
 def test_sizes_beyond_octal() -> None:
-    from imagebuild.oci.plain_tar import _header
+    from imagebuild.oci.plain_tar import member_header
 
     for size in ((1 << 33) - 1, 1 << 33, 1 << 40):
-        assert tarfile.TarInfo.frombuf(_header("x", size), "ascii", "strict").size == size
+        assert tarfile.TarInfo.frombuf(member_header("x", size), "ascii", "strict").size == size
     for name in ("", "x" * 101, "ü"):
         with pytest.raises(ValueError):
-            _header(name, 1)
+            member_header(name, 1)
