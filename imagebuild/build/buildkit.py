@@ -67,7 +67,7 @@ def find_builder() -> Builder:
         client = DockerClient(client_call=[path])
         try:
             if client.buildx.is_installed():
-                return _Buildx(client, f"buildx ({_server(client)})")
+                return _Buildx(client, f"{_buildx_version(client)}, docker engine {_server(client)}")
         except Exception as error:
             lacking.append(f"{path}: {_last_line(error)}")
             continue
@@ -107,6 +107,11 @@ def _client_version(client: DockerClient) -> int | None:
 
     found = re.match(r"Docker version (\d+)\.", str(run([*client.client_config.docker_cmd, "--version"])))
     return int(found[1]) if found else None
+
+
+def _buildx_version(client: DockerClient) -> str:
+    words = client.buildx.version().split()
+    return f"buildx {words[1]}" if len(words) > 1 else "buildx"
 
 
 def _server(client: DockerClient) -> str:
@@ -175,8 +180,9 @@ def _follow(lines: Any, wanted: StageBuild, log: Callable[[str], None]) -> None:
     try:
         for line in lines:
             text = clean(str(line).rstrip("\n"), 500)
-            kept = [*kept[1 - _TAIL :], text]
-            log(text)
+            if text.strip():
+                kept = [*kept[1 - _TAIL :], text]
+                log(text)
     except DockerException as error:
         raise _failed(wanted, kept, error) from error
     if not wanted.tar.is_file():

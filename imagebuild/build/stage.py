@@ -119,8 +119,7 @@ class StageMaker:
             return known
         started = self.settings.now()
         first = self.build(definition)
-        while self.settings.now() == started:
-            self.settings.sleep(0.05)
+        self._another_second(started)
         second = self.build(definition)
         differing = [f"{a.path}: {_shown(a)}, then {_shown(b)}" for a, b in zip(first, second, strict=True) if a != b]
         if differing:
@@ -138,12 +137,18 @@ class StageMaker:
             )
         return self._record(definition, first, TWO_BUILDS)
 
+    def _another_second(self, started: int) -> None:
+        """Waits until what is stamped with whole seconds would show a difference."""
+        while self.settings.now() == started:
+            self.settings.sleep(0.05)
+
     def build(self, definition: StageDefinition) -> tuple[StageOutput, ...]:
         """One build from nothing; the outputs are in the store."""
         change, platform = definition.change, definition.platform
         where = f"{change.dockerfile} ({platform})"
         builder = self._builder
         self._emitter.emit("stage.building", dockerfile=change.dockerfile, platform=str(platform), builder=builder.name)
+        self._emitter.task(f"building {where}", None)
         with scratch_folder(self.store) as folder:
             context, dockerfile = lay_out(definition, folder)
             wanted = StageBuild(

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from imagebuild.build.stage_definition import StageDefinition, lay_out, read_definition, wanted_stage
+from imagebuild.build.stage_definition import (
+    StageDefinition,
+    export_stage,
+    lay_out,
+    read_definition,
+    wanted_stage,
+)
 from imagebuild.content.digest import Digest
 from imagebuild.errors import InputError, RefusedError
 from imagebuild.oci.platform import Platform
@@ -173,3 +179,18 @@ def test_what_the_lock_keeps_of_a_stage(space: Path) -> None:
         str(platform): str(read_definition(space, change, platform).id) for platform in (AMD64, ARM64)
     }
     assert wanted["out"] == {"/x": "root/x"}
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_exported_stage_is_the_same_stage(space: Path, tmp_path: Path, own: bool) -> None:
+    folder = space / "Dockerfiles"
+    (folder / "ext" / "link").symlink_to("a.c")
+    change = StageChange("Dockerfiles/ext.Dockerfile", {"/x": "root/x"})
+    if own:
+        change = StageChange("Dockerfiles/plain.Dockerfile", {"/x": "root/x"})
+        (folder / "plain.Dockerfile").write_text(TEXT)
+        (folder / "a.c").write_text("int b;\n")
+    for _ in range(2):
+        export_stage(space, change, tmp_path / "copy")
+    assert read_definition(tmp_path / "copy", change, AMD64).id == read_definition(space, change, AMD64).id
+    assert (tmp_path / "copy" / "Dockerfiles" / "ext.Dockerfile").exists() is not own

@@ -95,7 +95,10 @@ def test_two_builds_prove_a_reproducible_stage(bench: Bench) -> None:
     assert context == {"a.c": b"int a;\n"}
     assert (wanted.network, wanted.platform) == ("none", AMD64)
     assert wanted.arguments == {"SOURCE_DATE_EPOCH": "315532800"}
-    assert [event.name for event in bench.events if event.name != "stage.log"] == ["stage.building", "stage.built"] * 2
+    assert [event.name for event in bench.events if event.name in ("stage.building", "stage.built")] == [
+        "stage.building",
+        "stage.built",
+    ] * 2
 
 
 def test_the_second_build_begins_in_another_second(bench: Bench) -> None:
