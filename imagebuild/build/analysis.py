@@ -299,10 +299,10 @@ class PlatformAnalyser:
             where = live.places[path]
             holder = self._holder(found.data, found.layer, layers)
             yield fact_of(where, found, self._digest(holder), view.other_names(where), path)
-        for gone in maker.applied.deleted:
-            if gone.folder and gone.path in live.folders_found:
-                folder = live.folders_found[gone.path]
-                yield fact_of(live.places[gone.path], folder, self._digest(folder.layer), (), gone.path)
+        for path in maker.folders_gone:
+            if path in live.folders_found:
+                folder = live.folders_found[path]
+                yield fact_of(live.places[path], folder, self._digest(folder.layer), (), path)
 
     @staticmethod
     def _notes(look: _Look, maker: ItemMaker) -> Iterator[Finding]:

@@ -158,7 +158,7 @@ class ItemMaker:
             if place in owners:
                 raise self._overlap(path, owners[place], f"both lead to {image_path(place)}")
             owners[place] = path
-        gone = {self.live.places[item.path]: item.path for item in self.applied.deleted if item.folder}
+        gone = {self.live.places[path]: path for path in self.folders_gone}
         for place, path in owners.items():
             above = place.rpartition("/")[0]
             while above:
@@ -174,6 +174,11 @@ class ItemMaker:
             hint="name the place itself, in one change",
             details={"path": path, "other": other},
         )
+
+    @property
+    def folders_gone(self) -> list[str]:
+        """The folders that the series deletes whole, one that a link takes the place of too."""
+        return list(dict.fromkeys(step.path for step in self.applied.steps if step.folder))
 
     @property
     def _changed(self) -> list[str]:
@@ -245,14 +250,15 @@ class ItemMaker:
     def _records(self, keep: bool) -> None:
         written: dict[str, Data | None] = {}
         added: dict[str, Data | None] = {}
-        removed: set[str] = set()
+        removed: set[str] = {self.live.places[path] for path in self.folders_gone}
         for item in (*self.artefacts.values(), *self.items):
             path = item.path.lstrip("/")
             if item.kind == "whiteout":
                 removed.add(path)
             elif item.kind in ("file", "symlink"):
                 data = self._data(item) if item.kind == "file" else None
-                (written if isinstance(self.view.lookup(path), Found) else added)[path] = data
+                replaces = isinstance(self.view.lookup(path), Found) and path not in removed
+                (written if replaces else added)[path] = data
         plan = record_edits(self.distributions, written=written, removed=removed, added=added, keep=keep)
         self.findings += plan.findings
         self.not_proven += plan.not_proven
