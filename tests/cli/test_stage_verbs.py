@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from imagebuild.attest.predicates.provenance import build_provenance
 from imagebuild.build.stage import StageMaker
 from imagebuild.content.digest import Digest
+from imagebuild.target.lock import load_lock
 from imagebuild.testing.docker_double import DockerDouble
 from imagebuild.testing.small_engine import SITE, SmallWorkspace
 
@@ -120,6 +122,24 @@ def test_the_lock_says_what_went_in_and_how_it_was_shown(bench: Bench) -> None:
     assert [note["proof"] for note in lock["notes"]["stages"]] == ["two-builds"] * 2
     assert {note["platform"] for note in lock["notes"]["stages"]} == {"linux/amd64", "linux/arm64"}
     assert all(note["network"] == "default" for note in lock["notes"]["stages"])
+
+
+def test_provenance_names_the_stage_its_network_and_its_images(bench: Bench) -> None:
+    bench.ok("lock", "tuned")
+    lock = load_lock(bench.space.lock_path())
+    assert lock is not None
+    (platform,) = lock.inputs.platforms
+    found = build_provenance(lock.inputs, platform)["buildDefinition"]["resolvedDependencies"]
+    stage, image = (item for item in found if item["name"].startswith("tune/stage/0"))
+    assert stage["annotations"] == {
+        "dockerfile": "Dockerfiles/fast.Dockerfile",
+        "network": "none",
+        "reproducible": "true",
+    }
+    definition = lock.inputs.wanted["overlays"][0]["changes"][0]["definitions"]["linux/amd64"]
+    assert stage["digest"] == {"sha256": definition.removeprefix("sha256:")}
+    assert image["digest"] == {"sha256": PIN.hex}
+    assert image["uri"] == f"pkg:oci/debian@sha256%3A{PIN.hex}?repository_url=docker.io/library/debian"
 
 
 @BOTH

@@ -13,7 +13,7 @@ from imagebuild import PROJECT_URL, __version__
 from imagebuild.attest.predicates.types import BUILD_TYPE
 from imagebuild.content.digest import Digest
 from imagebuild.host.clock import rfc3339
-from imagebuild.oci.reference import DigestReference, PathReference, TagReference, parse_reference
+from imagebuild.oci.reference import DigestReference, PathReference, Repository, TagReference, parse_reference
 from imagebuild.target.lock_types import Inputs, PlatformInputs
 
 LOCAL_BUILDER = f"{PROJECT_URL}/builder/local/v1"
@@ -30,12 +30,15 @@ def base_uri(inputs: Inputs) -> str:
     """The base as a URI without a movable part: a package URL for a registry, `oci:` for a layout."""
     reference = parse_reference(inputs.base)
     if isinstance(reference, TagReference | DigestReference):
-        repository = reference.repository
-        name = repository.path.rpartition("/")[2]
-        return f"pkg:oci/{name}@{str(inputs.base_digest).replace(':', '%3A')}?repository_url={repository}"
+        return _package_url(reference.repository, inputs.base_digest)
     if isinstance(reference, PathReference):
         return f"oci:{reference.path.rpartition('/')[2]}@{inputs.base_digest}"
     return str(reference)
+
+
+def _package_url(repository: Repository, digest: Digest) -> str:
+    name = repository.path.rpartition("/")[2]
+    return f"pkg:oci/{name}@{str(digest).replace(':', '%3A')}?repository_url={repository}"
 
 
 def _resource(name: str, digest: Digest | str, uri: str | None = None, **more: Any) -> dict[str, Any]:
@@ -50,6 +53,9 @@ def _changes(overlay: Mapping[str, Any], platform: str) -> Iterator[dict[str, An
     """Everything that an overlay brings in, by digest; edits, deletions, links and variables stand in the lock alone."""
     for number, change in enumerate(overlay["changes"]):
         name = f"{overlay['name']}/{change['kind']}/{number}"
+        if change["kind"] == "stage":
+            yield from _stage(name, change, platform)
+            continue
         digest = change.get("digest") or change.get("sha256")
         if isinstance(digest, Mapping):
             digest = digest.get(platform)
@@ -58,6 +64,21 @@ def _changes(overlay: Mapping[str, Any], platform: str) -> Iterator[dict[str, An
             continue
         said = {key: str(change[key]) for key in ("path", "to", "name", "version") if isinstance(change.get(key), str)}
         yield _resource(name, digest, annotations=said) if said else _resource(name, digest)
+
+
+def _stage(name: str, change: Mapping[str, Any], platform: str) -> Iterator[dict[str, Any]]:
+    """What a stage was compiled from: its definition (Dockerfile, context, arguments) with the network that it had, and the images that it
+    took from."""
+    said = {
+        "dockerfile": str(change["dockerfile"]),
+        "network": str(change["network"]),
+        "reproducible": "true" if change["reproducible"] else "false",
+    }
+    yield _resource(name, change["definitions"][platform], annotations=said)
+    for base in change["bases"]:
+        reference = parse_reference(base)
+        assert isinstance(reference, DigestReference)
+        yield _resource(f"{name}/base", reference.digest, _package_url(reference.repository, reference.digest))
 
 
 def build_provenance(
