@@ -3,7 +3,8 @@ wheel; Entry points; Recording installed projects).
 
 Equal to what pip leaves on disk, with these differences, each on purpose: INSTALLER says `imagebuild`; no bytecode is made, so
 RECORD has no row of one; direct_url.json is never written, since the place that a file came from may change while the file does
-not; the wheel's own signatures, which speak of another RECORD, are left out.
+not; the wheel's own signatures, which speak of another RECORD, are left out; scripts are executable even where the wheel was made on a
+system that knows no such bit.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def _put(wheel: WheelArchive, places: dict[str, InstalledFile], file: InstalledF
 
 
 def _place(wheel: WheelArchive, name: str, site: str, scheme: Scheme) -> tuple[str, str] | None:
-    """The install scheme's word and the image path for a member; None for one that is not installed."""
+    """The install scheme's word and the image path for a member; None for one that is not installed.  Headers go into a folder
+    of the name by which the distribution was asked for, as with pip."""
     head, _, rest = name.partition("/")
     if name in (f"{wheel.info}/INSTALLER", f"{wheel.info}/REQUESTED", f"{wheel.info}/direct_url.json"):
         return None
@@ -151,7 +153,7 @@ def _place(wheel: WheelArchive, name: str, site: str, scheme: Scheme) -> tuple[s
         "purelib": scheme.purelib,
         "platlib": scheme.platlib,
         "scripts": scheme.scripts,
-        "headers": join(scheme.headers, wheel.info.partition("-")[0]),
+        "headers": join(scheme.headers, wheel.name),
         "data": scheme.data,
     }
     if kind not in folders or not inner:

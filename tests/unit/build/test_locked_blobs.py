@@ -76,7 +76,7 @@ class Served:
 @pytest.fixture
 def served() -> Iterator[Served]:
     web = Served()
-    thread = threading.Thread(target=web.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=web.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield web
     web.server.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from importlib import metadata
@@ -191,3 +192,18 @@ def test_a_change_is_seen_by_content_where_size_and_time_stay(tmp_path: Path) ->
     assert old.descriptor.size == new.descriptor.size
     assert old.descriptor.digest != new.descriptor.digest
     assert b"x = 2" in new.path.read_bytes()
+
+
+def test_a_python_without_deflate_cannot_rebuild_such_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nothing)
+    with pytest.raises(UnavailableError) as caught:
+        pack_layer(ENTRIES, family=mt.OCI, compressor=DEFLATE, workdir=tmp_path)
+    assert caught.value.code == "layer.compressor-version"
+    assert "not installed" in (caught.value.found or "")
+    monkeypatch.setitem(sys.modules, "deflate", None)
+    with pytest.raises(UnavailableError) as broken:
+        pack_layer(ENTRIES, family=mt.OCI, compressor=DEFLATE, workdir=tmp_path)
+    assert broken.value.code == "layer.compressor-version"
