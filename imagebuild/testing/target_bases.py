@@ -70,6 +70,8 @@ def _dependencies(pins: Mapping[Platform, WheelPin], places: Places) -> Dependen
         "tqdm": "4.67.1",
         "uvloop": "0.22.1",
     }
+    if version == "3.11":
+        versions["async-timeout"] = "5.0.1"  # which older Pythons need
     return DependencyLayer(pins, versions, places.layout, "uv", version)
 
 
