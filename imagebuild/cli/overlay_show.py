@@ -7,6 +7,7 @@ Example:
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from imagebuild.cli.session import Session
@@ -57,8 +58,33 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 
 
 def _change(change: object) -> str:
+    """A change in one line, with whole digests."""
+    from imagebuild.overlay.changes import BlobChange, StageChange, WheelChange
+
     kind = type(change).__name__.removesuffix("Change").lower()
-    values = [
-        str(getattr(change, name)) for name in getattr(change, "__slots__", ()) if getattr(change, name) is not None
-    ]
-    return f"{kind} " + " -> ".join(value.replace("\n", "\\n")[:120] for value in values)
+    if isinstance(change, WheelChange):
+        digests = " ".join(f"{platform}={digest}" for platform, digest in change.sha256.items())
+        return _joined("wheel", change.name, change.version, digests, change.url, _list("without", change.without))
+    if isinstance(change, BlobChange):
+        size = None if change.size is None else f"{change.size} bytes"
+        source = change.url or change.file
+        only = _list("on", [str(platform) for platform in change.platforms])
+        return _joined("blob", change.path, "from", source, str(change.sha256), size, change.elf, change.gfx, only)
+    if isinstance(change, StageChange):
+        outputs = ", ".join(f"{inside} -> {path}" for inside, path in change.out.items())
+        return _joined("stage", change.dockerfile, outputs, None if change.artifact is None else str(change.artifact))
+    values = [getattr(change, name) for name in getattr(change, "__slots__", ())]
+    shown = [_value(value) for value in values if value is not None]
+    return f"{kind} " + " -> ".join(text.replace("\n", "\\n")[:120] for text in shown)
+
+
+def _value(value: object) -> str:
+    return " ".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, Mapping) else str(value)
+
+
+def _list(word: str, names: Sequence[str]) -> str | None:
+    return f"({word} {', '.join(names)})" if names else None
+
+
+def _joined(*parts: str | None) -> str:
+    return " ".join(part for part in parts if part)
