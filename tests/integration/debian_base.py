@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import tools
@@ -43,8 +44,8 @@ def debian_tar(folder: Path, architecture: str) -> Path:
         return tar
     tools.root()
     folder.mkdir(parents=True, exist_ok=True)
-    work = folder / f"debian-{architecture}.partial"
-    shutil.rmtree(work, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f"debian-{architecture}-", dir=folder))
+    work.chmod(0o755)
     root = work / "root"
     for name in MERGED[architecture]:
         (root / "usr" / name).mkdir(parents=True)

@@ -14,7 +14,10 @@ import debian_base
 import pytest
 from real_engine import RealEngine
 from real_registry import RealRegistry
+from sid_programs import SidPrograms
 from tools import missing
+
+from imagebuild.content.digest import Digest
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -259,3 +262,18 @@ def test_verify_and_reproduce_know_stages(space: Space) -> None:
     ran = space.run("reproduce", "fast", "--json")
     assert ran.code == 0, ran.out
     assert space.run("overlay", "check", "fast").code == 0
+
+
+@pytest.mark.parametrize("base", ["amd64"], indirect=True)
+def test_other_tools_fetch_the_outputs_as_files(
+    space: Space, registry_of_bases: RealRegistry, sid: SidPrograms
+) -> None:
+    repository = f"{registry_of_bases.host}/fetched"
+    ran = space.run("overlay", "stage", "fast", "--store", repository, "--json")
+    assert ran.code == 0, ran.err
+    (found,) = ran.document["stages"]
+    platform, made = next(iter(found["platforms"].items()))
+    (sid.folder / "fetched").mkdir()
+    sid.run("oras", "pull", "--plain-http", f"--platform={platform}", "--output=/mnt/fetched", found["artifact"])
+    data = (sid.folder / "fetched" / "out" / "_fast.so").read_bytes()
+    assert str(Digest.of(data)) == made["outputs"][0]["sha256"]
