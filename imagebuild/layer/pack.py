@@ -69,7 +69,8 @@ def pack_layer(entries: Iterable[NewEntry], *, family: mt.Family, compressor: st
         workdir.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=workdir)
     try:
-        with os.fdopen(handle, "w+b") as file:
+        # closing writes what is still held, once more after a disk was full
+        with io_faults(workdir, "writing into"), os.fdopen(handle, "w+b") as file:
             out = _Out(file, workdir)
             diff_id, size = _PACKERS[kind](entries, out, workdir)
             with io_faults(workdir, "writing into"):
