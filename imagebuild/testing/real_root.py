@@ -176,18 +176,15 @@ def debian_root(
     architecture: str = "amd64",
     folder: Path | None = None,
 ) -> Path:
-    """A minimal Debian system as a tar archive in `folder` (default: `roots` in the cache), made once.
+    """A minimal Debian system as a tar archive in `folder` (default: `IMAGEBUILD_TEST_ROOTS`, else `roots` in the cache), made once.
 
     debootstrap fetches the packages, and they are unpacked without running anything of theirs: so no emulation is needed for
-    another architecture, and the bytes follow from the packages.  `IMAGEBUILD_TEST_ROOT` names an archive or folder to take
-    instead of the amd64 one.  Raises UnavailableError `testing.no-root` where a program is missing or fails, or the process is not
-    root's.
+    another architecture, and the bytes follow from the packages.  Raises UnavailableError `testing.no-root` where a program is
+    missing or fails, or the process is not root's.
     """
-    named = environment.variable("IMAGEBUILD_TEST_ROOT")
-    if named and architecture == "amd64":
-        return Path(named)
     name = f"debian-{suite}-{architecture}-{'-'.join(include)}-{MAKER}.tar"
-    place = (folder or environment.cache_folder() / "roots") / name
+    named = environment.variable("IMAGEBUILD_TEST_ROOTS")
+    place = (folder or (Path(named) if named else environment.cache_folder() / "roots")) / name
     if place.is_file():
         return place
     with io_faults(place.parent, "making"):
@@ -237,7 +234,7 @@ def _run(command: list[str], output: Path | None = None) -> None:
         raise UnavailableError(
             "testing.no-root",
             f"{command[0]} could not do its part of a root: {clean(' / '.join(shown[-3:]), 400)}",
-            hint="run as root with debootstrap installed, or name a root (folder or tar) in IMAGEBUILD_TEST_ROOT",
+            hint="run as root with debootstrap installed, or name a root of your own, a folder or tar, with --root",
         )
     if output is not None:
         with io_faults(output, "writing"):

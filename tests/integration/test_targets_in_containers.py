@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from container_engine import Podman
+from debian_base import emulate_arm64
 from tools import missing
 
 from imagebuild.errors import ImagebuildError
@@ -95,6 +96,8 @@ def prepare(name: str, folder: Path) -> tuple[Path, str, str, str]:
     for pin in needed(name):
         if not (wheel_folder() / pin.filename).is_file():
             missing(f"{pin.filename} is not in {wheel_folder()}")
+    if STAND_INS[name].architecture == "arm64":
+        emulate_arm64()
     try:
         root = debian_root(architecture=STAND_INS[name].architecture)
     except ImagebuildError as error:
