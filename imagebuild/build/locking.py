@@ -94,6 +94,7 @@ class Locker:
             name = str(platform)
             asked[name] = asked_paths(self.overlays, platform)
             analyses[name], layers[name] = self._read_down(child, asked[name], created, complete)
+            self._kept_requirements(platform, analyses[name])
         inputs = self._inputs(tree, analyses, layers, created)
         kept = {self.contents.put(data): "a compiled patch" for a in analyses.values() for data in a.kept}
         files = {name: self._files(inputs, analysis) for name, analysis in analyses.items()}
@@ -146,6 +147,19 @@ class Locker:
                         found=f"{name}={have[name]}" if name in have else f"{name} is not set",
                         hint="take a base that sets it; `requires` only asserts, it writes nothing",
                     )
+
+    def _kept_requirements(self, platform: Platform, analysis: Analysis) -> None:
+        """What `requires` asserts must hold of the finished image too: an environment edit may not undo it."""
+        for name, value in analysis.environment:
+            wanted = self.target.requires_env.get(name)
+            if wanted is not None and wanted != value:
+                raise RefusedError(
+                    "lock.requires-env",
+                    f"{self.target.name}: the image would not set {name} as `requires` says ({platform})",
+                    expected=f"{name}={wanted}",
+                    found=f"{name}={value}, set by `env` of the target or of an overlay",
+                    hint="take the edit out, or correct `requires`",
+                )
 
     def _created(self, tree: ImageTree) -> int:
         """SOURCE_DATE_EPOCH, else the latest creation time among the base's configs; never before 1980."""

@@ -16,7 +16,7 @@ from imagebuild.content.strict_yaml import quoted
 from imagebuild.errors import InputError
 from imagebuild.oci.platform import Platform
 from imagebuild.oci.reference import PathReference
-from imagebuild.overlay.changes import StageChange
+from imagebuild.overlay.changes import StageChange, WheelChange
 from imagebuild.overlay.document import load_overlay
 from imagebuild.target.parts import parse_base
 from imagebuild.target.workspace import Workspace
@@ -44,7 +44,7 @@ def loose_workspace(arguments: argparse.Namespace, session: Session) -> Iterator
     roots = sorted(
         {path.partition("/")[0] for platform in platforms for path in asked_paths([overlay], platform).named}
     )
-    if not roots:
+    if not roots and not any(isinstance(change, WheelChange) for change in overlay.changes):
         raise InputError(
             "build.no-roots",
             f"the overlay {overlay.name} changes no path below a package",

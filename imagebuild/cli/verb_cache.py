@@ -1,7 +1,7 @@
 """Show or prune the cache.
 
-The cache holds facts of base layers (kept for ever by digest), bytes that builds read from bases, and wheels of
-demo bases.  Everything in it can be had again; pruning costs time only.
+The cache holds facts of base layers (kept for ever by digest), bytes that builds read from bases, artefacts (wheels,
+blobs, outputs of stages), and wheels of demo bases.  Everything in it can be had again; pruning costs time only.
 
 Examples:
   imagebuild cache info
@@ -21,7 +21,7 @@ from imagebuild.content.text import size_text, table
 from imagebuild.errors import InputError
 from imagebuild.host import clock
 
-PARTS = ("facts", "content", "wheels", "bases")
+PARTS = ("facts", "content", "artefacts", "wheels", "bases")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

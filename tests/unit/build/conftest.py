@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wheel_bench import Wheels
 
 from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.building import BaseFiles, build_image
@@ -94,3 +95,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Benc
         return Bench(space, MemorySource(base), [])
 
     return make
+
+
+@pytest.fixture
+def wheels(bench: Callable[..., Bench], tmp_path: Path) -> Callable[..., Wheels]:
+    """Makes a Bench with a folder of wheels; arguments as `bench`."""
+    return lambda *base, **of_base: Wheels(bench(*base, **of_base), tmp_path / "wheels")

@@ -360,3 +360,13 @@ def test_an_elf_that_contradicts_the_platform_is_an_input_error(bench: Callable[
     error = refused(b)
     assert isinstance(error, InputError)
     assert error.code == "overlay.blob-elf"
+
+
+def test_requires_holds_of_the_finished_image(bench: Callable[..., Any]) -> None:
+    b = bench()
+    b.space.write_target(requires={"env": {"ENGINE_PORT": "8000"}})
+    b.lock()
+    write(b, blob("engine/data/table.json", TABLE), "  - env: {ENGINE_PORT: '9000'}\n", b=TABLE)
+    error = refused(b)
+    assert error.code == "lock.requires-env"
+    assert "ENGINE_PORT=9000" in (error.found or "")

@@ -3,103 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from wheel_bench import BOTH, PLUGIN, Wheels, items, read_own, whole_view, with_layer
 
 from imagebuild.content.digest import Digest
-from imagebuild.errors import ImagebuildError, SeveralErrors
-from imagebuild.layer.entry import Kind, LayerFacts
-from imagebuild.layer.tar_reader import read_layer
-from imagebuild.layer.view import MergedView
-from imagebuild.oci.platform import Platform
-from imagebuild.oci.source import Image
+from imagebuild.layer.entry import Kind
 from imagebuild.overlay.distributions import read_distributions
-from imagebuild.target.lock_types import LayerItem, Lock
-from imagebuild.testing.images import File, Folder, ImageSpec, Item, LayerSpec, Link, MadeImage, make_image
-from imagebuild.testing.small_engine import (
-    CONFIG,
-    INFO,
-    SITE,
-    TIME,
-    distribution,
-    engine_layers,
-    interpreter_layer,
-    root_layer,
-    with_folders,
-)
-from imagebuild.testing.small_wheels import make_wheel
-
-PLUGIN: Mapping[str, bytes] = {
-    "plugin/__init__.py": b"NAME = 'plugin'\n",
-    "plugin/core.py": b"def run():\n    return 1\n",
-    "plugin/data/notes.txt": b"notes\n",
-}
-BOTH = ("linux/amd64", "linux/arm64")
-AMD64 = Platform("linux", "amd64")
-
-
-def wheel_change(digest: Digest, name: str, version: str, platforms: tuple[str, ...] = BOTH, more: str = "") -> str:
-    digests = ", ".join(f'{platform}: "{digest}"' for platform in platforms)
-    return f"  - wheel: {{name: {name}, version: '{version}', sha256: {{{digests}}}{more}}}\n"
-
-
-class Wheels:
-    """Puts wheels into the artefact store of a bench and writes overlays of them."""
-
-    def __init__(self, b: Any, folder: Path) -> None:
-        self.b = b
-        self.folder = folder
-
-    def make(self, name: str, version: str, files: Mapping[str, bytes], more: str = "", **of_wheel: Any) -> str:
-        """The change for a wheel that is at hand."""
-        path = make_wheel(self.folder, name, version, files, **of_wheel)
-        return wheel_change(self.b.store.keep(path).sha256, name, version, more=more)
-
-    def overlay(self, *changes: str, files: Mapping[str, bytes] | None = None, **target: Any) -> None:
-        self.b.space.write_overlay(changes="".join(changes), files=files or {})
-        self.b.space.write_target(**target)
-
-    def locked(self, **of_lock: Any) -> Lock:
-        lock: Lock = self.b.lock(**of_lock).lock
-        return lock
-
-    def refused(self) -> ImagebuildError:
-        with pytest.raises(ImagebuildError) as caught:
-            self.b.lock()
-        return caught.value.errors[0] if isinstance(caught.value, SeveralErrors) else caught.value
-
-
-@pytest.fixture
-def wheels(bench: Callable[..., Any], tmp_path: Path) -> Callable[..., Wheels]:
-    return lambda *base, **of_base: Wheels(bench(*base, **of_base), tmp_path / "wheels")
-
-
-def with_layer(*more: Item) -> MadeImage:
-    """The engine's base with one more layer."""
-    return make_image(ImageSpec((*engine_layers(AMD64), LayerSpec(more)), AMD64, config=CONFIG))
-
-
-def items(lock: Lock, platform: int = 0) -> dict[str, LayerItem]:
-    return {item.path: item for item in lock.inputs.platforms[platform].artefacts}
-
-
-def read_own(image: Image, **more: Any) -> list[LayerFacts]:
-    """The layers that were made, read."""
-    out = []
-    for blob in image.own:
-        with blob.open() as stream:
-            out.append(read_layer(stream, blob.descriptor, **more))
-    return out
-
-
-def whole_view(w: Wheels, image: Image) -> MergedView:
-    """The merged view of the first platform's base and the image's layers."""
-    base = [read_layer(io.BytesIO(layer.blob), layer.descriptor) for layer in w.b.space.base.layers]
-    return MergedView([*base, *read_own(image)])
+from imagebuild.testing.images import File, Folder, Link
+from imagebuild.testing.small_engine import INFO, SITE, TIME
 
 
 def test_a_new_distribution(wheels: Callable[..., Wheels], tmp_path: Path) -> None:
@@ -327,49 +242,6 @@ def test_a_platform_without_digest_is_refused(wheels: Callable[..., Wheels]) -> 
     assert len(w.locked().inputs.platforms) == 2
     w.overlay(change.replace(", linux/arm64:", "# linux/arm64:").split("# linux/arm64")[0] + "}}\n")
     assert w.refused().code == "build.wheel-no-digest"
-
-
-def engine_with(info: dict[str, bytes | None]) -> Any:
-    """A base whose engine has other files in its dist-info; None takes one out."""
-    files = distribution("engine", "1.0", {"engine/__init__.py": b""})
-    for name, data in info.items():
-        if data is None:
-            files.pop(f"engine-1.0.dist-info/{name}")
-        else:
-            files[f"engine-1.0.dist-info/{name}"] = data
-    return files
-
-
-@pytest.mark.parametrize(
-    ("info", "why"),
-    [
-        ({"RECORD": None}, "no RECORD"),
-        ({"RECORD": b"engine/__init__.py,,\n"}, "does not list its own METADATA"),
-        ({"RECORD": b'"never closed'}, "could not be read"),
-        ({"direct_url.json": b'{"url": "file:///src", "dir_info": {"editable": true}}'}, "editable"),
-        ({"RECORD": b"engine-1.0.dist-info/METADATA,,\n../../../../../etc/passwd,,\n"}, "outside"),
-    ],
-)
-def test_installations_that_cannot_be_taken_out(
-    wheels: Callable[..., Wheels], info: dict[str, bytes | None], why: str
-) -> None:
-    files = [File(f"{SITE}/{path}", data) for path, data in engine_with(info).items()]
-    stack = (root_layer(AMD64), interpreter_layer(), with_folders(files))
-    base = make_image(ImageSpec(tuple(LayerSpec(layer) for layer in stack), AMD64, config=CONFIG))
-    w = wheels(base)
-    w.overlay(w.make("engine", "2.0", {"engine/__init__.py": b"2\n"}), identity=None, roots=None)
-    error = w.refused()
-    assert error.code == "overlay.wheel-unremovable"
-    assert why in error.message
-
-
-def test_what_no_record_lists_stays_and_is_said(wheels: Callable[..., Wheels]) -> None:
-    w = wheels(with_layer(File(f"{SITE}/engine/local_fix.py", b""), File(f"{SITE}/engine/cache.bin", b"")))
-    w.overlay(w.make("engine", "2.0", {"engine/__init__.py": b"2\n"}), identity=None)
-    locked = w.b.lock()
-    (left,) = [finding for finding in locked.findings if finding.code == "overlay.wheel-leftover"]
-    assert f"/{SITE}/engine/local_fix.py" in left.message
-    assert f"/{SITE}/engine/local_fix.py" not in items(locked.lock)
 
 
 def test_every_layer_is_read(wheels: Callable[..., Wheels]) -> None:

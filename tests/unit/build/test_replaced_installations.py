@@ -1,0 +1,55 @@
+"""Installed versions that a wheel is to replace, and those that cannot be taken out (images.md, the artefacts layer)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from wheel_bench import AMD64, Wheels, items, with_layer
+
+from imagebuild.testing.images import File, ImageSpec, LayerSpec, make_image
+from imagebuild.testing.small_engine import CONFIG, SITE, distribution, interpreter_layer, root_layer, with_folders
+
+
+def engine_with(info: dict[str, bytes | None]) -> Any:
+    """A base whose engine has other files in its dist-info; None takes one out."""
+    files = distribution("engine", "1.0", {"engine/__init__.py": b""})
+    for name, data in info.items():
+        if data is None:
+            files.pop(f"engine-1.0.dist-info/{name}")
+        else:
+            files[f"engine-1.0.dist-info/{name}"] = data
+    return files
+
+
+@pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        ({"RECORD": None}, "no RECORD"),
+        ({"RECORD": b"engine/__init__.py,,\n"}, "does not list its own METADATA"),
+        ({"RECORD": b'"never closed'}, "could not be read"),
+        ({"direct_url.json": b'{"url": "file:///src", "dir_info": {"editable": true}}'}, "editable"),
+        ({"RECORD": b"engine-1.0.dist-info/METADATA,,\n../../../../../etc/passwd,,\n"}, "outside"),
+    ],
+)
+def test_installations_that_cannot_be_taken_out(
+    wheels: Callable[..., Wheels], info: dict[str, bytes | None], why: str
+) -> None:
+    files = [File(f"{SITE}/{path}", data) for path, data in engine_with(info).items()]
+    stack = (root_layer(AMD64), interpreter_layer(), with_folders(files))
+    base = make_image(ImageSpec(tuple(LayerSpec(layer) for layer in stack), AMD64, config=CONFIG))
+    w = wheels(base)
+    w.overlay(w.make("engine", "2.0", {"engine/__init__.py": b"2\n"}), identity=None, roots=None)
+    error = w.refused()
+    assert error.code == "overlay.wheel-unremovable"
+    assert why in error.message
+
+
+def test_what_no_record_lists_stays_and_is_said(wheels: Callable[..., Wheels]) -> None:
+    w = wheels(with_layer(File(f"{SITE}/engine/local_fix.py", b""), File(f"{SITE}/engine/cache.bin", b"")))
+    w.overlay(w.make("engine", "2.0", {"engine/__init__.py": b"2\n"}), identity=None)
+    locked = w.b.lock()
+    (left,) = [finding for finding in locked.findings if finding.code == "overlay.wheel-leftover"]
+    assert f"/{SITE}/engine/local_fix.py" in left.message
+    assert f"/{SITE}/engine/local_fix.py" not in items(locked.lock)
