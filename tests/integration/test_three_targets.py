@@ -123,6 +123,14 @@ def test_what_belongs_to_the_recipe_is_not_in_the_image(clone: Clone) -> None:
     assert not [line for line in config["config"]["Env"] if line.startswith("THP_MEM_ALLOC_ENABLE")]
 
 
+def test_kernels_that_were_built_beforehand_are_reported(clone: Clone) -> None:
+    site = "/usr/local/lib/python3.12/dist-packages/aiter"
+    found = {item["path"]: item for item in clone.lock("mi355x-rocm")["notes"]["findings"]}
+    assert found[f"{site}/jit"]["code"] == "overlay.jit-cache"
+    assert "2: module_aiter_enum.so, module_moe_asm.so" in found[f"{site}/jit"]["message"]
+    assert "112: " in found[f"{site}/ops/triton/configs/gemm/aot"]["message"]
+
+
 def layers(layout: Path, digest: str) -> list[Path]:
     """The layer files of the one image at a digest."""
     blobs = layout / "blobs" / "sha256"
