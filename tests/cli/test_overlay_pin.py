@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_index import Index
 
 from imagebuild.build import index_wheels
 from imagebuild.build.index_wheels import IndexWheel, fetch_from_index, pip_command
 from imagebuild.content.digest import Digest
 from imagebuild.errors import UnavailableError
-from imagebuild.host.process import Finished
 from imagebuild.oci.platform import Platform
 from imagebuild.testing.small_engine import ENVS, ENVS_AFTER, SmallWorkspace
-from imagebuild.testing.small_wheels import make_wheel
 
-PLUGIN: Mapping[str, bytes] = {"plugin/__init__.py": b"x = 1\n"}
 ARM64 = Platform("linux", "arm64")
-
-
-class Index:
-    """A package index behind a pip that is none: `wheels` by platform machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.wheels: dict[str, Path] = {}
-        self.commands: list[list[str]] = []
-
-    def add(self, name: str, version: str, machine: str = "", **of_wheel: Any) -> Path:
-        tags = [f"py3-none-manylinux_2_17_{machine}"] if machine else ["py3-none-any"]
-        path = make_wheel(self.folder, name, version, PLUGIN, tags=tags, **of_wheel)
-        for each in [machine] if machine else ["x86_64", "aarch64"]:
-            self.wheels[each] = path
-        return path
-
-    def run(self, command: list[str], **_: Any) -> Finished:
-        self.commands.append(list(command))
-        machine = "aarch64" if "--platform=linux_aarch64" in command else "x86_64"
-        wanted = next(word.partition("=")[2] for word in command if word.startswith("--requirement="))
-        name = Path(wanted).read_text().partition("==")[0]
-        path = self.wheels.get(machine)
-        if path is None or not path.name.startswith(name.replace("-", "_")):
-            return Finished(1, b"", b"WARNING: x\nERROR: No matching distribution found\n")
-        into = Path(next(word.partition("=")[2] for word in command if word.startswith("--dest=")))
-        into.mkdir()
-        shutil.copy(path, into)
-        return Finished(0, b"", b"")
 
 
 @pytest.fixture
