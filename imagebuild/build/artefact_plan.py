@@ -1,4 +1,5 @@
-"""Wheels on a base: which entries they become, what they take out, and the layer that this makes (images.md, the artefacts layer)."""
+"""Wheels on a base: which entries they become, what they take out, and the layer that this makes (images.md, the
+artefacts layer)."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ from imagebuild.target.lock_types import ArtefactSource, LayerItem
 class ArtefactPlan:
     """What the wheels of a series make of one platform's base.
 
-    `items` are the entries of the artefacts layer, `files` the data of its files by image path, `facts` that layer as if it had been read
-    (None without wheels), `sources` what a locked build makes the files from.
+    `items` are the entries of the artefacts layer, `files` the data of its files by image path, `facts` that layer as
+    if it had been read (None without wheels), `sources` what a locked build makes the files from.
     """
 
     items: tuple[LayerItem, ...] = ()
@@ -89,9 +90,9 @@ def plan_wheels(
 ) -> ArtefactPlan:
     """Installs the wheels on paper.
 
-    Raises NeedsDeeper while layers are unread: only all of them tell whether another version is installed and which files would be
-    replaced.  Raises what fetching and reading wheels raise, and RefusedError `overlay.wheel-…`, `overlay.requirement-unmet` (not
-    without `strict`: then blocking findings stand among the others).
+    Raises NeedsDeeper while layers are unread: only all of them tell whether another version is installed and which
+    files would be replaced.  Raises what fetching and reading wheels raise, and RefusedError `overlay.wheel-…`,
+    `overlay.requirement-unmet` (not without `strict`: then blocking findings stand among the others).
     """
     if not wheels:
         return ArtefactPlan()
@@ -287,8 +288,8 @@ class _Planner:
         self.findings.append(Finding("overlay.wheel-overwrites", Severity.WARNING, place, message))
 
     def _whiteouts(self, removals: Sequence[Removal], emptied: frozenset[str]) -> None:
-        """Deletions of what is not replaced: one for a folder in which nothing is left and nothing new comes, one for each
-        other file."""
+        """Deletions of what is not replaced: one for a folder in which nothing is left and nothing new comes, one
+        for each other file."""
         filled = set()
         for path in self.items:
             folder = path.lstrip("/").rpartition("/")[0]
@@ -345,8 +346,8 @@ def _conflict(wheel: _Wheel, place: str, why: str) -> RefusedError:
 
 
 def refuse_early_changes(overlays: Sequence[Overlay], platform: Platform, plan: ArtefactPlan, live: LiveBase) -> None:
-    """Raises RefusedError `overlay.artefact-order` where the series names a path in a change that stands before the wheel which brings
-    that path: the wheel lies below every change."""
+    """Raises RefusedError `overlay.artefact-order` where the series names a path in a change that stands before the
+    wheel which brings that path: the wheel lies below every change."""
     owned = {item.path: item.origin.removeprefix(WHEEL) for item in plan.items if item.origin.startswith(WHEEL)}
     for number, overlay in enumerate(overlays):
         for at, change in enumerate(overlay.changes):

@@ -26,7 +26,8 @@ def compile_patch(path: str, before: bytes, after: bytes) -> bytes:
 
 
 def patched_paths(items: Iterable[LayerItem]) -> list[ProvenanceEntry]:
-    """What a provenance file lists: changes and RECORDs; not itself, not new folders, not bytecode that goes with its source."""
+    """What a provenance file lists: changes and RECORDs; not itself, not new folders, not bytecode that goes with
+    its source."""
     return [
         ProvenanceEntry(item.path, item.preimage, item.postimage)
         for item in items
@@ -35,8 +36,8 @@ def patched_paths(items: Iterable[LayerItem]) -> list[ProvenanceEntry]:
 
 
 def provenance_bytes(inputs: Inputs, changes: Iterable[LayerItem], artefacts: Iterable[LayerItem] = ()) -> bytes:
-    """The content of every provenance file of one platform, from the items of its layers.  A file that is brought and then changed is
-    listed as what stands there in the end, against what the base had."""
+    """The content of every provenance file of one platform, from the items of its layers.  A file that is brought
+    and then changed is listed as what stands there in the end, against what the base had."""
     brought = {entry.path: entry for entry in patched_paths(artefacts)}
     entries = dict(brought)
     for entry in patched_paths(changes):

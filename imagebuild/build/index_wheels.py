@@ -1,7 +1,7 @@
 """Wheels from the package index that this machine is set up with.
 
-pip does the fetching, as a child process, so that whatever index, mirror, proxy, certificate and password it is set up with is
-used as it is; no index is named here.  It only downloads: nothing is installed, built or run.
+pip does the fetching, as a child process, so that whatever index, mirror, proxy, certificate and password it is set up
+with is used as it is; no index is named here.  It only downloads: nothing is installed, built or run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LEGACY = ("manylinux2014", "manylinux2010", "manylinux1", "linux")
 
 @dataclass(frozen=True, slots=True)
 class IndexWheel:
-    """What is asked of the index: a distribution in one version, for one platform and Python (`3.12`); with `sha256` exactly that
-    file, else the one that pip takes for the best."""
+    """What is asked of the index: a distribution in one version, for one platform and Python (`3.12`); with `sha256`
+    exactly that file, else the one that pip takes for the best."""
 
     name: str
     version: str
@@ -51,7 +51,8 @@ def pip_command(wanted: IndexWheel, requirement: Path, folder: Path) -> list[str
 def fetch_from_index(wanted: IndexWheel, folder: Path, progress: Callable[[int], None]) -> Path:
     """The wheel in a file below `folder` (empty, and the caller's to remove), its digest not checked yet.
 
-    `progress` takes the bytes that have arrived since its last call.  Raises UnavailableError `build.wheel-unavailable`.
+    `progress` takes the bytes that have arrived since its last call.  Raises UnavailableError
+    `build.wheel-unavailable`.
     """
     requirement = folder / "requirement.txt"
     line = f"{wanted.name}=={wanted.version}"

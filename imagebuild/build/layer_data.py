@@ -48,7 +48,8 @@ def inherited_xattrs(entry: Entry) -> dict[str, str]:
 
 
 def fact_of(path: str, found: Found, holder: Digest | None, names: Iterable[str] = (), change: str = "") -> PathFact:
-    """What the lock records of a path that the base has, or (`holder` None) the artefacts layer.  `path` without leading slash."""
+    """What the lock records of a path that the base has, or (`holder` None) the artefacts layer.  `path` without
+    leading slash."""
     entry, data = found.entry, found.data
     kind = entry.kind if entry.kind is not Kind.HARDLINK else data.kind
     return PathFact(
@@ -71,11 +72,11 @@ def fact_of(path: str, found: Found, holder: Digest | None, names: Iterable[str]
 
 
 def new_entries(items: Iterable[LayerItem], files: Mapping[str, bytes] | Mapping[str, Data]) -> list[NewEntry]:
-    """The entries of a layer.  `files` gives the data of each file item by its path; data that is not in memory is compared
-    while it is written.
+    """The entries of a layer.  `files` gives the data of each file item by its path; data that is not in memory is
+    compared while it is written.
 
-    Raises RefusedError `build.postimage-mismatch` where the bytes are not those that the lock names: the last guard before
-    anything is written.
+    Raises RefusedError `build.postimage-mismatch` where the bytes are not those that the lock names: the last guard
+    before anything is written.
     """
     out = []
     for item in items:

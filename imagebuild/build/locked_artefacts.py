@@ -1,4 +1,5 @@
-"""The files of the artefacts layer of a locked build: fetched by digest, laid out as the lock says, the base never looked at."""
+"""The files of the artefacts layer of a locked build: fetched by digest, laid out as the lock says, the base never
+looked at."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from imagebuild.target.lock_types import ArtefactSource, LayerItem, PathFact, Pl
 
 
 class LockedArtefacts:
-    """The artefacts of one platform of a lock.  `bring` gives a series its blobs and outputs of stages; nothing is fetched before it is asked for."""
+    """The artefacts of one platform of a lock.  `bring` gives a series its blobs and outputs of stages; nothing is
+    fetched before it is asked for."""
 
     def __init__(
         self, platform: PlatformInputs, overlays: Sequence[Overlay], store: ArtefactStore, asked: Asked
@@ -59,8 +61,8 @@ class LockedArtefacts:
             return stream.read()
 
     def files(self, applied: AppliedSeries) -> dict[str, Data]:
-        """The data of each file item of the artefacts layer, by image path.  Raises RefusedError `lock.stale` where the series
-        brings other paths than the lock lists."""
+        """The data of each file item of the artefacts layer, by image path.  Raises RefusedError `lock.stale` where
+        the series brings other paths than the lock lists."""
         items = {item.origin.partition(":")[2]: item for item in self._platform.artefacts if _is_brought(item)}
         made = {file.path: file for file in applied.brought}
         if set(made) != set(items):

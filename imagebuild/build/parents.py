@@ -1,4 +1,5 @@
-"""Folders above the paths of a layer: those that the base lacks, and those that an engine would change (images.md, Writing 5)."""
+"""Folders above the paths of a layer: those that the base lacks, and those that an engine would change (images.md,
+Writing 5)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ def missing_parents(
 ) -> tuple[tuple[str, ...], tuple[int, int]]:
     """The folders above `place` that need an entry, the nearest first, and owner and group of the nearest that exists.
 
-    `gone` are files that are taken away: a folder may stand in the place of one.  Raises RefusedError `overlay.path-conflict` where a file
-    stands where a folder would be, NeedsDeeper where layers that were not read decide.
+    `gone` are files that are taken away: a folder may stand in the place of one.  Raises RefusedError
+    `overlay.path-conflict` where a file stands where a folder would be, NeedsDeeper where layers that were not read
+    decide.
     """
     missing: list[str] = []
     parent = place.rpartition("/")[0]
@@ -43,10 +45,11 @@ def missing_parents(
 
 
 def kept_parents(view: MergedView, paths: Iterable[str]) -> list[LayerItem]:
-    """Entries for existing folders above `paths` (image paths) that are not what engines make of a folder without entry.
+    """Entries for existing folders above `paths` (image paths) that are not what engines make of a folder without
+    entry.
 
-    docker and podman with an overlay driver give such a folder 0755, 0:0 and no attributes, whatever lies below, so a 1777 or
-    foreign-owned folder would change under a layer that only adds a file to it (ADR 11).
+    docker and podman with an overlay driver give such a folder 0755, 0:0 and no attributes, whatever lies below, so a
+    1777 or foreign-owned folder would change under a layer that only adds a file to it (ADR 11).
     """
     out: dict[str, LayerItem | None] = {}
     for path in paths:

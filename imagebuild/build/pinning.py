@@ -56,8 +56,8 @@ def pin_wheel(
 ) -> Pinned:
     """Finds the wheel of each platform and checks it against the base, under the other `wheels` of the target.
 
-    Requirements that are not met are findings here: the wheels that meet them may be pinned next.  Raises what fetching, reading and
-    laying out wheels raise.
+    Requirements that are not met are findings here: the wheels that meet them may be pinned next.  Raises what
+    fetching, reading and laying out wheels raise.
     """
     digests = {}
     files = {}
@@ -79,8 +79,8 @@ def pin_wheel(
 
 
 def pinned_text(overlay: Overlay | None, text: str, name: str, change: WheelChange) -> str:
-    """overlay.yaml with the wheel: a new file, the distribution's own change replaced where it stands, or put behind the
-    other wheels, before all changes that may touch its files.  Raises InputError `overlay.cannot-rewrite`."""
+    """overlay.yaml with the wheel: a new file, the distribution's own change replaced where it stands, or put behind
+    the other wheels, before all changes that may touch its files.  Raises InputError `overlay.cannot-rewrite`."""
     if overlay is None:
         return format_overlay(name, f"{change.name} {change.version}", {}, [change], {})
     ahead = 0

@@ -29,7 +29,8 @@ class Survey:
     complete: bool
 
     def metadata(self, interpreter: Interpreter) -> Mapping[str, Metadata]:
-        """What each distribution that the interpreter sees asks for, by normalised name: of several the first in its site folders."""
+        """What each distribution that the interpreter sees asks for, by normalised name: of several the first in its
+        site folders."""
         out: dict[str, Metadata] = {}
         for site in interpreter.sites:
             for item in self.distributions.items:

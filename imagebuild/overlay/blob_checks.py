@@ -20,9 +20,10 @@ def check_blob(
 ) -> tuple[Finding, ...]:
     """Compares the file at `path` with what the overlay declares and with the platform.
 
-    `architecture` is the target's GPU (`gfx950`; None where not known or not AMD's): code for others only is a warning.  Raises RefusedError
-    `overlay.blob-machine` (an ELF file of another machine than the platform or `elf` says, or none at all), `overlay.blob-gfx` (no code
-    for `gfx`), and InputError `overlay.blob-elf` where `elf` contradicts the platform.
+    `architecture` is the target's GPU (`gfx950`; None where not known or not AMD's): code for others only is a warning.
+    Raises RefusedError `overlay.blob-machine` (an ELF file of another machine than the platform or `elf` says, or none
+    at all), `overlay.blob-gfx` (no code for `gfx`), and InputError `overlay.blob-elf` where `elf` contradicts the
+    platform.
     """
     facts = read_binary(path)
     _machine(overlay, change, platform, facts)

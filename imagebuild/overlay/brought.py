@@ -1,7 +1,7 @@
 """What artefacts bring to single paths: blobs, and outputs of stages.
 
-An artefact's file is known by its digest; it goes into the layer below the changes, and a later patch or edit of it goes above.
-Its bytes are only looked at where such a change needs them.
+An artefact's file is known by its digest; it goes into the layer below the changes, and a later patch or edit of it
+goes above. Its bytes are only looked at where such a change needs them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ NEW_MODE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class BroughtFile:
-    """One file that an artefact puts at `path` (ROOT/relative).  `kind` is the change's (`blob`, `stage`); `mode` the permission
-    bits, None for those of the file that it replaces (`new_mode` for a new one); `data` its bytes where they are at hand."""
+    """One file that an artefact puts at `path` (ROOT/relative).  `kind` is the change's (`blob`, `stage`); `mode`
+    the permission bits, None for those of the file that it replaces (`new_mode` for a new one); `data` its bytes
+    where they are at hand."""
 
     path: str
     kind: str
@@ -39,8 +40,8 @@ Bring = Callable[[Overlay, BlobChange | StageChange, Platform], Sequence[Brought
 
 
 def bring_declared(overlay: Overlay, change: BlobChange | StageChange, platform: Platform) -> tuple[BroughtFile, ...]:
-    """The files of an artefact as the overlay declares them, without their bytes: a stage's outputs are known by the guards that
-    locking wrote.  Raises InputError `overlay.kind-not-supported` for a stage without them."""
+    """The files of an artefact as the overlay declares them, without their bytes: a stage's outputs are known by the
+    guards that locking wrote.  Raises InputError `overlay.kind-not-supported` for a stage without them."""
     if isinstance(change, StageChange):
         return tuple(_guarded(overlay, change, path, platform) for path in change.out.values())
     if change.platforms and platform not in change.platforms:
@@ -64,8 +65,8 @@ def _guarded(overlay: Overlay, change: StageChange, path: str, platform: Platfor
 def apply_artefact(run: OverlayRun, file: BroughtFile) -> None:
     """Puts one file into the tree of `run`.
 
-    Raises RefusedError `overlay.artefact-order` where a change before it touched the path: artefacts lie below all changes, so that
-    one would be lost or win, whatever the order says.
+    Raises RefusedError `overlay.artefact-order` where a change before it touched the path: artefacts lie below all
+    changes, so that one would be lost or win, whatever the order says.
     """
     node = run.touch(file.path, file.kind)
     changed = run.tree.changed.get(file.path)

@@ -81,9 +81,9 @@ class SymlinkChange:
 
 @dataclass(frozen=True, slots=True)
 class WheelChange:
-    """A Python distribution, extracted (pip never runs).  `sha256` gives the wheel's digest for each platform; `url` its
-    address, `{arch}` (x86_64, aarch64) and `{platform}` (linux/amd64) in it replaced, or None for the package index.  `without` names requirements that the
-    image does without, each accepted by whoever reviewed the overlay."""
+    """A Python distribution, extracted (pip never runs).  `sha256` gives the wheel's digest for each platform; `url`
+    its address, `{arch}` (x86_64, aarch64) and `{platform}` (linux/amd64) in it replaced, or None for the package
+    index.  `without` names requirements that the image does without, each accepted by whoever reviewed the overlay."""
 
     name: str
     version: str
@@ -101,8 +101,9 @@ class WheelChange:
 @dataclass(frozen=True, slots=True)
 class BlobChange:
     """A file of any kind at `path`, from a `url` (with its `size` in bytes) or a `file` below the overlay's folder.
-    `elf` is the machine that its ELF header must name, `gfx` the AMD architecture of its code objects; `mode` the permission bits (None: those
-    of the file that it replaces, else 0644); `platforms` those that get it, all where it is empty."""
+    `elf` is the machine that its ELF header must name, `gfx` the AMD architecture of its code objects; `mode` the
+    permission bits (None: those of the file that it replaces, else 0644); `platforms` those that get it, all where
+    it is empty."""
 
     path: str
     sha256: Digest
@@ -156,9 +157,9 @@ Change = (
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a path must hold before and after.  None stands for *absent*: in `preimage` for a new file, as `postimage`
-    for a deleted one.  Several preimages are alternatives.  Equal digests are those of a change of mode alone.  `mode` is
-    the preimage's permission bits."""
+    """What a path must hold before and after.  None stands for *absent*: in `preimage` for a new file, as
+    `postimage` for a deleted one.  Several preimages are alternatives.  Equal digests are those of a change of mode
+    alone.  `mode` is the preimage's permission bits."""
 
     preimage: tuple[Digest | None, ...]
     postimage: Digest | None

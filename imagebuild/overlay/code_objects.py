@@ -1,8 +1,8 @@
 """Which GPU architectures a file holds code for, read from the file itself.
 
-AMD code objects are ELF files of machine EM_AMDGPU whose e_flags name the processor (LLVM, User Guide for AMDGPU Backend, ELF Code
-Object, Header); compilers put several of them into a bundle (Clang Offload Bundler, Bundled Binary File Layout), plain or
-compressed, and bundles into the section `.hip_fatbin` of a shared object.
+AMD code objects are ELF files of machine EM_AMDGPU whose e_flags name the processor (LLVM, User Guide for AMDGPU
+Backend, ELF Code Object, Header); compilers put several of them into a bundle (Clang Offload Bundler, Bundled Binary
+File Layout), plain or compressed, and bundles into the section `.hip_fatbin` of a shared object.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ MACHINES = {
 
 @dataclass(frozen=True, slots=True)
 class ElfHeader:
-    """`machine` is the number of e_machine, `flags` e_flags; `bits` 32 or 64.  `sections` says where the section headers are:
-    offset, size of one, count, and the index of the one with the names."""
+    """`machine` is the number of e_machine, `flags` e_flags; `bits` 32 or 64.  `sections` says where the section
+    headers are: offset, size of one, count, and the index of the one with the names."""
 
     machine: int
     flags: int

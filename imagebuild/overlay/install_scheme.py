@@ -34,8 +34,8 @@ def wheel_interpreter(layout: PythonLayout) -> Interpreter:
 
 
 def install_scheme(view: View, interpreter: Interpreter) -> Scheme:
-    """The interpreter's install scheme (sysconfig): Debian's and Fedora's own interpreters install below /usr/local, a virtual
-    environment below itself.
+    """The interpreter's install scheme (sysconfig): Debian's and Fedora's own interpreters install below /usr/local, a
+    virtual environment below itself.
 
     Scripts name the program with the exact version where the image has it, since `python3` may come to mean another.
     """

@@ -1,5 +1,5 @@
-"""Whether what wheels bring fits what the image has: Requires-Dist and Requires-Python of METADATA, for the image's own platform
-and Python, nothing run and nothing resolved (Core metadata; PEP 508).
+"""Whether what wheels bring fits what the image has: Requires-Dist and Requires-Python of METADATA, for the image's own
+platform and Python, nothing run and nothing resolved (Core metadata; PEP 508).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What METADATA of one distribution asks for: name (normalised), version, Requires-Python, and the lines of Requires-Dist."""
+    """What METADATA of one distribution asks for: name (normalised), version, Requires-Python, and the lines of
+    Requires-Dist."""
 
     name: str
     version: str
@@ -72,8 +73,8 @@ def unmet_requirements(
 ) -> list[Unmet]:
     """The requirements of one distribution that `installed` (by normalised name) does not meet.
 
-    Extras that a requirement asks for are followed into that distribution's own requirements, each once.  A line that is no
-    requirement counts as unmet: nobody can say that it is met.
+    Extras that a requirement asks for are followed into that distribution's own requirements, each once.  A line that
+    is no requirement counts as unmet: nobody can say that it is met.
     """
     return list(_unmet(item, frozenset(), installed, environment, set()))
 
@@ -139,10 +140,10 @@ def check_requirements(
 ) -> tuple[Finding, ...]:
     """What the wheels `brought` (by name) leave unmet, and what they break.
 
-    `before` and `after` are the image's distributions without and with them, `without(name)` the requirements that the overlay accepts as
-    missing for one wheel.  Blocking is what the wheels are the reason of: a requirement of a wheel that is not met now and was not equally
-    unmet by the version that it replaces, a Requires-Python that does not hold, and a requirement of another distribution that was met and
-    is not any more.  The rest are notes.
+    `before` and `after` are the image's distributions without and with them, `without(name)` the requirements that the
+    overlay accepts as missing for one wheel.  Blocking is what the wheels are the reason of: a requirement of a wheel
+    that is not met now and was not equally unmet by the version that it replaces, a Requires-Python that does not hold,
+    and a requirement of another distribution that was met and is not any more.  The rest are notes.
     """
     environment = marker_environment(platform, python)
     out: list[Finding] = []

@@ -1,8 +1,8 @@
 """Turning a shell script that patches a container into what an import takes (cli.md, `overlay import --from-script`).
 
-Taken over: unified diffs that `patch` and `git apply` read from here-documents, and whole files that `cat` and `tee` write from
-them.  Everything else that could change a file is refused with its line and what to write instead, all at once: half of a
-script would be another change than the one that was measured.
+Taken over: unified diffs that `patch` and `git apply` read from here-documents, and whole files that `cat` and `tee`
+write from them.  Everything else that could change a file is refused with its line and what to write instead, all at
+once: half of a script would be another change than the one that was measured.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class ReadScript:
 def parse_script(text: str, where: str) -> ReadScript:
     """Reads a script.  `where` names it in messages.
 
-    Raises InputError `overlay.script-unreadable`, `overlay.nothing-to-import`; RefusedError `overlay.script-refused` for each command that
-    changes files in another way (SeveralErrors where several).
+    Raises InputError `overlay.script-unreadable`, `overlay.nothing-to-import`; RefusedError `overlay.script-refused`
+    for each command that changes files in another way (SeveralErrors where several).
     """
     reader = _Meaning(where)
     commands = read_script(text, where)
@@ -341,7 +341,8 @@ def import_script(
     exclude: Sequence[str] = (),
     convert: Callable[..., ImportedOverlay] = import_diff,
 ) -> ImportedOverlay:
-    """Makes an overlay of a script's diffs and files, in their order.  Parameters and errors are those of `import_diff`."""
+    """Makes an overlay of a script's diffs and files, in their order.  Parameters and errors are those of
+    `import_diff`."""
     base = next(iter(bases.values()))
     parts: list[bytes] = []
     left_out: list[str] = []

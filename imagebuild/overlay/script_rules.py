@@ -1,4 +1,5 @@
-"""What the commands of a patch script do to files, as far as an overlay can say it, and what to write instead of the rest."""
+"""What the commands of a patch script do to files, as far as an overlay can say it, and what to write instead of the
+rest."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def advice_for(program: str) -> str:
 
 
 def only_looks(words: list[str], document: str | None) -> bool:
-    """Whether a command that could change files does not, by its options: `sed` without `-i`, `git status`, a Python text that
-    writes nothing."""
+    """Whether a command that could change files does not, by its options: `sed` without `-i`, `git status`, a Python
+    text that writes nothing."""
     name = words[0].rpartition("/")[2]
     rest = words[1:]
     if name in ("sed", "perl"):

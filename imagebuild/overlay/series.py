@@ -31,7 +31,8 @@ class WrittenFile:
 
     `mode` holds the permission bits to write: those of the file that it replaces, 0644 (or as the patch says) for a new
     one.  `preimage` and `preimage_mode` are the base's, None for a new file.  `diff` is the normalised diff against the
-    base's file, b"" where that one's bytes are not at hand or either side is new.  `overlays` in the order of the series.
+    base's file, b"" where that one's bytes are not at hand or either side is new.  `overlays` in the order of the
+    series.
     """
 
     path: str
@@ -70,8 +71,8 @@ class LinkedPath:
 
 @dataclass(frozen=True, slots=True)
 class BroughtPath:
-    """A file that an artefact brings, to be written below the changes.  `kind` is the change's, `preimage` the base's digest, None
-    for a new file."""
+    """A file that an artefact brings, to be written below the changes.  `kind` is the change's, `preimage` the
+    base's digest, None for a new file."""
 
     path: str
     kind: str
@@ -85,9 +86,9 @@ class BroughtPath:
 class AppliedSeries:
     """What a series amounts to, each tuple in path order; `environment` and `steps` in the order of the series.
 
-    `brought` lies below the rest: where an artefact's file is patched, its path stands in `written` too, with the artefact's file
-    as preimage.  `steps` tells what each overlay did to each path: guards and lock are written from it.  `unguarded` are the (overlay,
-    path) pairs without a guard, `notes` remarks for people.
+    `brought` lies below the rest: where an artefact's file is patched, its path stands in `written` too, with the
+    artefact's file as preimage.  `steps` tells what each overlay did to each path: guards and lock are written from it.
+    `unguarded` are the (overlay, path) pairs without a guard, `notes` remarks for people.
     """
 
     written: tuple[WrittenFile, ...]
@@ -120,15 +121,16 @@ def apply_series(
 
     `roots` are the target's root names; `expect_applied` the overlays of which the base may already hold postimages;
     with `require_guards` every touched path must have a guard; `known` finds expected files for the diffs in messages;
-    `read` gives the bytes of an overlay's own files, `bring` the files of blobs and stages.  The files of wheels are part of `base`.
+    `read` gives the bytes of an overlay's own files, `bring` the files of blobs and stages.  The files of wheels are
+    part of `base`.
 
-    Raises the one fault, or SeveralErrors of all: what `check_preimage`, `check_postimage`, `parse_patch` and `apply_patch`
-    raise, and `overlay.already-applied`, `overlay.path-missing`, `overlay.path-exists`, `overlay.path-conflict`,
-    `overlay.index-mismatch`, `overlay.edit-no-match`, `overlay.edit-ambiguous`, `overlay.glob-count`,
-    `overlay.mode-mismatch`, `overlay.artefact-order`, `overlay.unguarded` (RefusedError); `overlay.unknown-root`, `overlay.bad-path`,
-    `overlay.kind-not-supported`, `overlay.guard-without-change` (InputError); `overlay.preimage-unavailable`
-    (UnavailableError) where a file to patch is known by its digest only.  A path that failed is not looked at again by
-    later overlays, so one fault is reported once.
+    Raises the one fault, or SeveralErrors of all: what `check_preimage`, `check_postimage`, `parse_patch` and
+    `apply_patch` raise, and `overlay.already-applied`, `overlay.path-missing`, `overlay.path-exists`,
+    `overlay.path-conflict`, `overlay.index-mismatch`, `overlay.edit-no-match`, `overlay.edit-ambiguous`,
+    `overlay.glob-count`, `overlay.mode-mismatch`, `overlay.artefact-order`, `overlay.unguarded` (RefusedError);
+    `overlay.unknown-root`, `overlay.bad-path`, `overlay.kind-not-supported`, `overlay.guard-without-change`
+    (InputError); `overlay.preimage-unavailable` (UnavailableError) where a file to patch is known by its digest only.
+    A path that failed is not looked at again by later overlays, so one fault is reported once.
     """
     tree = Tree(base)
     errors: list[ImagebuildError] = []

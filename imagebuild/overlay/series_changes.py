@@ -29,8 +29,8 @@ ReadMember = Callable[[Overlay, str], bytes]
 
 
 def apply_change(run: OverlayRun, change: Change, read: ReadMember, bring: Bring = bring_declared) -> None:
-    """Applies one change to the tree of `run`; faults are kept there.  A wheel changes nothing here: its files are part of the base
-    that the tree is over."""
+    """Applies one change to the tree of `run`; faults are kept there.  A wheel changes nothing here: its files are
+    part of the base that the tree is over."""
     if isinstance(change, (PatchChange, FileChange)):
         try:
             data = read(run.overlay, change.patch if isinstance(change, PatchChange) else change.file)

@@ -11,8 +11,8 @@ UNKNOWN = "\0"
 
 @dataclass(slots=True)
 class HereDocument:
-    """The text behind `<<`; `literal` where the delimiter is quoted, so that nothing in it is expanded.  Mutable: the text
-    comes after the line."""
+    """The text behind `<<`; `literal` where the delimiter is quoted, so that nothing in it is expanded.  Mutable:
+    the text comes after the line."""
 
     line: int
     text: str
@@ -32,9 +32,9 @@ class Redirect:
 
 @dataclass(slots=True)
 class Command:
-    """One simple command: its words after quotes and known variables are replaced (UNKNOWN for the rest), its redirections, the
-    commands inside its substitutions, the line that it begins in, and the command that is piped into it.
-    Mutable while it is read."""
+    """One simple command: its words after quotes and known variables are replaced (UNKNOWN for the rest), its
+    redirections, the commands inside its substitutions, the line that it begins in, and the command that is piped
+    into it. Mutable while it is read."""
 
     line: int
     words: list[str] = field(default_factory=list)

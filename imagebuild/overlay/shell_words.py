@@ -1,7 +1,7 @@
 """Commands of a shell script, read and never run (POSIX, Shell Command Language; of bash what patch scripts use).
 
-The reader knows quoting, comments, here-documents, substitutions and variables whose values stand in the script; it follows no
-condition and no loop, so that what is found is what any run could do.
+The reader knows quoting, comments, here-documents, substitutions and variables whose values stand in the script; it
+follows no condition and no loop, so that what is found is what any run could do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _RESERVED = frozenset(
 
 
 def read_script(text: str, where: str) -> list[Command]:
-    """The commands of a script in the order of their text.  Raises InputError `overlay.script-unreadable` with the line."""
+    """The commands of a script in the order of their text.  Raises InputError `overlay.script-unreadable` with the
+    line."""
     return _Reader(text.replace("\r\n", "\n"), where, 1, {}, 0).read()
 
 

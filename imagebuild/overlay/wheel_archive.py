@@ -1,8 +1,8 @@
 """A wheel as a value: its members, metadata and RECORD, read without trusting any of it (packaging.python.org, Binary
 distribution format, Recording installed projects; PEP 427).
 
-Nothing is unpacked here.  The archive's digest has been checked by whoever hands it over, and still every name, size and hash in
-it is checked: a pinned wheel says who made it, not that it is well made.
+Nothing is unpacked here.  The archive's digest has been checked by whoever hands it over, and still every name, size
+and hash in it is checked: a pinned wheel says who made it, not that it is well made.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def bad_wheel(where: str, why: str, code: str = "overlay.wheel-malformed", **sid
 
 @dataclass(frozen=True, slots=True)
 class WheelMember:
-    """One file of a wheel: its name in the archive, size in bytes, sha256 as RECORD says it (checked while it is read), and
-    whether an installer makes it executable."""
+    """One file of a wheel: its name in the archive, size in bytes, sha256 as RECORD says it (checked while it is
+    read), and whether an installer makes it executable."""
 
     name: str
     size: int
@@ -62,8 +62,9 @@ class WheelMember:
 class WheelArchive:
     """A wheel on disk that keeps the rules.
 
-    `where` names it in messages, `info` is its `.dist-info` folder, `tags` are the `Tag` lines of WHEEL, `purelib` what Root-Is-Purelib
-    says.  `members` has every file by name, RECORD and its signatures apart, `texts` the raw bytes of the files directly in `info`.
+    `where` names it in messages, `info` is its `.dist-info` folder, `tags` are the `Tag` lines of WHEEL, `purelib` what
+    Root-Is-Purelib says.  `members` has every file by name, RECORD and its signatures apart, `texts` the raw bytes of
+    the files directly in `info`.
     """
 
     path: Path
@@ -84,7 +85,8 @@ class WheelArchive:
 
     def open(self, name: str) -> BinaryIO:
         """The bytes of one member, its end only told after size and digest were found right.  Raises RefusedError
-        `overlay.wheel-malformed` where the archive is damaged, `overlay.wheel-record-mismatch` for other bytes than RECORD lists."""
+        `overlay.wheel-malformed` where the archive is damaged, `overlay.wheel-record-mismatch` for other bytes than
+        RECORD lists."""
         with io_faults(self.path, "reading"), _faults(self.where, name):
             return cast(BinaryIO, _MemberStream(self.archive.open(name), name, self))
 
@@ -144,9 +146,10 @@ def _mismatch(where: str, name: str, expected: Digest, found: Digest) -> Refused
 def open_wheel(path: Path, name: str, version: str) -> WheelArchive:
     """Reads a wheel's directory, metadata and RECORD, and checks that it is `name` in `version`.
 
-    Raises RefusedError `overlay.wheel-malformed` (not a zip, encrypted, unsafe or double names, links, files over folders, wrong
-    or missing metadata, another Wheel-Version than 1), `overlay.wheel-too-large`, `overlay.wheel-record-mismatch` (files without
-    row or hash, rows without file), `overlay.wheel-identity` (another distribution or version).
+    Raises RefusedError `overlay.wheel-malformed` (not a zip, encrypted, unsafe or double names, links, files over
+    folders, wrong or missing metadata, another Wheel-Version than 1), `overlay.wheel-too-large`,
+    `overlay.wheel-record-mismatch` (files without row or hash, rows without file), `overlay.wheel-identity` (another
+    distribution or version).
     """
     where = f"the wheel {name} {version}"
     with io_faults(path, "reading"), _faults(where, "the archive"):

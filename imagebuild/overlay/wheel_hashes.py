@@ -1,4 +1,5 @@
-"""The hashes in a RECORD (packaging.python.org, Recording installed projects): `sha256=`, urlsafe base64 without padding."""
+"""The hashes in a RECORD (packaging.python.org, Recording installed projects): `sha256=`, urlsafe base64 without
+padding."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What an installer makes of a wheel, without running one (packaging.python.org, Binary distribution format, Installing a
-wheel; Entry points; Recording installed projects).
+"""What an installer makes of a wheel, without running one (packaging.python.org, Binary distribution format, Installing
+a wheel; Entry points; Recording installed projects).
 
-Equal to what pip leaves on disk, with these differences, each on purpose: INSTALLER says `imagebuild`; no bytecode is made, so
-RECORD has no row of one; direct_url.json is never written, since the place that a file came from may change while the file does
-not; the wheel's own signatures, which speak of another RECORD, are left out; scripts are executable even where the wheel was made on a
-system that knows no such bit.
+Equal to what pip leaves on disk, with these differences, each on purpose: INSTALLER says `imagebuild`; no bytecode is
+made, so RECORD has no row of one; direct_url.json is never written, since the place that a file came from may change
+while the file does not; the wheel's own signatures, which speak of another RECORD, are left out; scripts are executable
+even where the wheel was made on a system that knows no such bit.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class InstalledFile:
 def install_wheel(wheel: WheelArchive, scheme: Scheme) -> tuple[InstalledFile, ...]:
     """Every file that the installation makes, in path order, the new RECORD among them.
 
-    Raises RefusedError `overlay.wheel-malformed` for unknown `.data` folders, two files for one place, entry points that no
-    script can be made of, and a shebang that no kernel would read.
+    Raises RefusedError `overlay.wheel-malformed` for unknown `.data` folders, two files for one place, entry points
+    that no script can be made of, and a shebang that no kernel would read.
     """
     site = scheme.purelib if wheel.purelib else scheme.platlib
     places: dict[str, InstalledFile] = {}
@@ -141,8 +141,8 @@ def _put(wheel: WheelArchive, places: dict[str, InstalledFile], file: InstalledF
 
 
 def _place(wheel: WheelArchive, name: str, site: str, scheme: Scheme) -> tuple[str, str] | None:
-    """The install scheme's word and the image path for a member; None for one that is not installed.  Headers go into a folder
-    of the name by which the distribution was asked for, as with pip."""
+    """The install scheme's word and the image path for a member; None for one that is not installed.  Headers go
+    into a folder of the name by which the distribution was asked for, as with pip."""
     head, _, rest = name.partition("/")
     if name in (f"{wheel.info}/INSTALLER", f"{wheel.info}/REQUESTED", f"{wheel.info}/direct_url.json"):
         return None
@@ -190,7 +190,8 @@ def _script_data(wheel: WheelArchive, name: str, scheme: Scheme) -> MadeData | M
 
 
 def _is_wrapper(name: str, generated: set[str]) -> bool:
-    """Whether a script of the wheel is one that old setuptools made for an entry point; the one made here stands instead."""
+    """Whether a script of the wheel is one that old setuptools made for an entry point; the one made here stands
+    instead."""
     lower = name.lower()
     for ending in (".exe", "-script.py", ".pya"):
         if lower.endswith(ending):

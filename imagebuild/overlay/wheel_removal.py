@@ -19,8 +19,8 @@ _IMPORTABLE = (".py", ".pyd", ".so")
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What goes with one distribution: `files` and links by image path, its metadata and bytecode among them; `emptied` folders in
-    which nothing is left, below the site folder."""
+    """What goes with one distribution: `files` and links by image path, its metadata and bytecode among them;
+    `emptied` folders in which nothing is left, below the site folder."""
 
     distribution: Distribution
     files: frozenset[str]
@@ -33,7 +33,8 @@ def installed_versions(
 ) -> tuple[tuple[Distribution, ...], tuple[Finding, ...]]:
     """The installations of `name` that a new one takes the place of, and findings on those that stay.
 
-    Raises RefusedError `overlay.wheel-shadowed` where one lies in a folder that is searched before the one that wheels go to.
+    Raises RefusedError `overlay.wheel-shadowed` where one lies in a folder that is searched before the one that wheels
+    go to.
     """
     own = {scheme.purelib, scheme.platlib}
     found = distributions.named(name, interpreter.sites)
@@ -60,9 +61,10 @@ def installed_versions(
 def remove_distribution(view: View, distributions: Distributions, item: Distribution, scheme: Scheme) -> Removal:
     """What an uninstallation of `item` removes from the view, whose layers must all have been read.
 
-    Files that another distribution lists too stay, and are said; so is code in its folders that no RECORD lists.  Raises RefusedError
-    `overlay.wheel-unremovable` where its RECORD is missing, damaged or does not list its own metadata, where it is an editable
-    installation or none of a `.dist-info`, and where RECORD leads out of the interpreter's folders.
+    Files that another distribution lists too stay, and are said; so is code in its folders that no RECORD lists.
+    Raises RefusedError `overlay.wheel-unremovable` where its RECORD is missing, damaged or does not list its own
+    metadata, where it is an editable installation or none of a `.dist-info`, and where RECORD leads out of the
+    interpreter's folders.
     """
     fault = _fault(item)
     if fault is not None:
@@ -130,7 +132,8 @@ def _refuse_outside(path: str, item: Distribution, scheme: Scheme) -> None:
 
 
 def _emptied(view: View, files: Collection[str], item: Distribution) -> tuple[frozenset[str], list[str]]:
-    """Folders below the site folder in which nothing stays, and importable files that stay in folders of the distribution."""
+    """Folders below the site folder in which nothing stays, and importable files that stay in folders of the
+    distribution."""
     folders: set[str] = set()
     inside = item.site + "/" if item.site else ""
     for path in files:

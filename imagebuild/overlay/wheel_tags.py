@@ -18,7 +18,8 @@ _NEWEST = 99
 
 
 def platform_tags(platform: Platform, glibc: tuple[int, int] | None = None) -> list[str]:
-    """The platform tags that a glibc system of that platform takes, the most particular first; `glibc` bounds them, None: any."""
+    """The platform tags that a glibc system of that platform takes, the most particular first; `glibc` bounds them,
+    None: any."""
     arch = platform.machine
     newest = glibc[1] if glibc is not None else _NEWEST
     out = [f"manylinux_2_{minor}_{arch}" for minor in range(newest, 4, -1)]
@@ -62,10 +63,11 @@ def filename_tags(name: str) -> frozenset[str]:
 def check_tags(
     where: str, tags: Iterable[str], platform: Platform, python: str, glibc: tuple[int, int] | None
 ) -> str | None:
-    """Refuses a wheel that the image's interpreter would not install; `where` names it, `glibc` is the base's (None: not known).
+    """Refuses a wheel that the image's interpreter would not install; `where` names it, `glibc` is the base's (None:
+    not known).
 
-    The answer says what could not be found out: which glibc the wheel asks of a base whose version is not known.  Raises RefusedError
-    `overlay.wheel-platform`.
+    The answer says what could not be found out: which glibc the wheel asks of a base whose version is not known.
+    Raises RefusedError `overlay.wheel-platform`.
     """
     single = expand_tags(tags)
     fitting = single & supported_tags(platform, python, None)
@@ -110,7 +112,8 @@ def _needed_glibc(tag: str) -> tuple[int, int] | None:
 
 
 def read_glibc(view: View, platform: Platform) -> tuple[int, int] | None:
-    """The least version that the base's glibc can have, told by the names of its files; None where there is none to be seen."""
+    """The least version that the base's glibc can have, told by the names of its files; None where there is none to
+    be seen."""
     multiarch = f"{platform.machine}-linux-gnu"
     best: tuple[int, int] | None = None
     for folder in (f"usr/lib/{multiarch}", f"lib/{multiarch}", "usr/lib64", "lib64", "usr/lib", "lib"):

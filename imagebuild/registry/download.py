@@ -18,9 +18,9 @@ def download(
 ) -> int:
     """Writes the bytes at `url` into `out`, from its beginning, and gives their number; at most `limit` are taken.
 
-    Proxies, certificates, redirects and repeats are the registry client's; no credentials are sent.  A connection that breaks is
-    taken up where it broke where the server can (RFC 9110, 14), else from the beginning.  Raises what the transport raises, and
-    UnavailableError `registry.download-too-large`.
+    Proxies, certificates, redirects and repeats are the registry client's; no credentials are sent.  A connection that
+    breaks is taken up where it broke where the server can (RFC 9110, 14), else from the beginning.  Raises what the
+    transport raises, and UnavailableError `registry.download-too-large`.
     """
     transport = client.transport
     attempts = transport.attempts()
