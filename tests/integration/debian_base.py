@@ -56,12 +56,11 @@ def debian_tar(folder: Path, architecture: str) -> Path:
     if done.returncode != 0:
         tools.missing(f"debootstrap cannot fetch {SUITE} for {architecture}: {done.stdout[-500:]}{done.stderr[-500:]}")
     for package in sorted((work / "packages" / "var" / "cache" / "apt" / "archives").glob("*.deb")):
-        unpacked = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE)
         leave = [f"--exclude={pattern}" for pattern in LEFT_OUT]
-        subprocess.run(
-            ["tar", "-x", "-C", str(root), "--keep-directory-symlink", *leave], stdin=unpacked.stdout, check=True
-        )
-        assert unpacked.wait() == 0
+        into = ["tar", "-x", "-C", str(root), "--keep-directory-symlink", *leave]
+        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as unpacked:
+            subprocess.run(into, stdin=unpacked.stdout, check=True)
+        assert unpacked.returncode == 0
     pack = ["tar", "-C", str(root), "--sort=name", "--mtime=@1700000000", "--owner=0", "--group=0", "--numeric-owner"]
     subprocess.run([*pack, "-cf", str(work / "root.tar"), "."], check=True)
     os.replace(work / "root.tar", tar)
