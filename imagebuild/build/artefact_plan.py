@@ -122,6 +122,7 @@ class _Planner:
         self.contents = contents
         self.interpreter = wheel_interpreter(base.layout)
         self.scheme = install_scheme(self.view, self.interpreter)
+        self.order = base.layout.import_order()
         self.findings: list[Finding] = []
         self.not_proven: list[str] = []
         self.items: dict[str, LayerItem] = {}
@@ -192,7 +193,7 @@ class _Planner:
         errors = []
         for change in self.changes:
             try:
-                found, stays = installed_versions(change.name, self.base.distributions, self.interpreter, self.scheme)
+                found, stays = installed_versions(change.name, self.base.distributions, self.order, self.scheme)
                 self.findings += stays
                 for item in found:
                     removal = remove_distribution(self.view, self.base.distributions, item, self.scheme)

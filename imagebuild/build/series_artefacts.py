@@ -15,7 +15,7 @@ from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
 from imagebuild.oci.platform import Platform
 from imagebuild.overlay.blob_checks import check_machine
-from imagebuild.overlay.brought import NEW_MODE, BroughtFile, bring_declared
+from imagebuild.overlay.brought import NEW_MODE, Bring, BroughtFile, bring_declared
 from imagebuild.overlay.changes import BlobChange, StageChange
 from imagebuild.overlay.document import Overlay
 from imagebuild.target.lock_types import ArtefactSource
@@ -49,6 +49,22 @@ class StageNote:
             "artifact": None if self.change.artifact is None else str(self.change.artifact),
             "outputs": [output.to_json() for output in result.outputs],
         }
+
+
+def bring_at_hand(store: ArtefactStore, whole: Collection[str]) -> Bring:
+    """Files as declared, with the bytes of those in `whole` (ROOT/relative) where they are at hand; for looking offline."""
+
+    def bring(overlay: Overlay, change: BlobChange | StageChange, platform: Platform) -> tuple[BroughtFile, ...]:
+        out = []
+        for brought in bring_declared(overlay, change, platform):
+            if brought.path in whole:
+                own = isinstance(change, BlobChange) and change.file is not None
+                file = store.blob(overlay, change) if own else store.get(brought.sha256)  # type: ignore[arg-type]
+                brought = brought if file is None else replace(brought, data=file.read())
+            out.append(brought)
+        return tuple(out)
+
+    return bring
 
 
 class SeriesArtefacts:

@@ -55,13 +55,15 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 def _check(name: str, session: Session) -> list[dict[str, Any]]:
     from imagebuild.build.asked import asked_paths
     from imagebuild.build.locked import apply_locked, change_bytes
-    from imagebuild.cli.targets import contents_of, current_lock, load_target_and_series
+    from imagebuild.build.series_artefacts import bring_at_hand
+    from imagebuild.cli.targets import artefacts_of, contents_of, current_lock, load_target_and_series
     from imagebuild.errors import UnavailableError
     from imagebuild.target.lock_types import PathFact
 
     loaded = load_target_and_series(session, name)
     lock = current_lock(session, loaded)
     contents = contents_of(session, name)
+    store = artefacts_of(session, None)
 
     def offline(fact: PathFact) -> bytes:
         raise UnavailableError(
@@ -73,7 +75,9 @@ def _check(name: str, session: Session) -> list[dict[str, Any]]:
     out = []
     for platform in lock.inputs.platforms:
         asked = asked_paths(loaded.overlays, platform.platform)
-        applied = apply_locked(platform, lock.inputs, loaded.overlays, contents, asked.whole, offline)
+        applied = apply_locked(
+            platform, lock.inputs, loaded.overlays, contents, asked.whole, offline, bring_at_hand(store, asked.whole)
+        )
         files = change_bytes(platform, applied)
         out.append(
             {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuild.errors import RefusedError
@@ -11,7 +11,6 @@ from imagebuild.overlay.bytecode import find_bytecode
 from imagebuild.overlay.contents import is_below, join
 from imagebuild.overlay.distributions import Distribution, Distributions
 from imagebuild.overlay.findings import Finding, Severity
-from imagebuild.overlay.interpreters import Interpreter
 from imagebuild.overlay.wheel_install import Scheme
 
 _IMPORTABLE = (".py", ".pyd", ".so")
@@ -29,33 +28,34 @@ class Removal:
 
 
 def installed_versions(
-    name: str, distributions: Distributions, interpreter: Interpreter, scheme: Scheme
+    name: str, distributions: Distributions, order: Sequence[str], scheme: Scheme
 ) -> tuple[tuple[Distribution, ...], tuple[Finding, ...]]:
     """The installations of `name` that a new one takes the place of, and findings on those that stay.
 
-    Raises RefusedError `overlay.wheel-shadowed` where one lies in a folder that is searched before the one that wheels
-    go to.
+    `order` are the folders in which the interpreter looks (PythonLayout.import_order); installations elsewhere do not
+    count.  Raises RefusedError `overlay.wheel-shadowed` where one lies in a folder that is searched before the one that
+    wheels go to.
     """
     own = {scheme.purelib, scheme.platlib}
-    found = distributions.named(name, interpreter.sites)
-    replaced = tuple(item for item in found if item.site in own)
+    places = {site: number for number, site in enumerate(order)}
+    first = min((places[site] for site in own if site in places), default=len(places))
+    replaced = []
     findings = []
-    order = {site: number for number, site in enumerate(interpreter.sites)}
-    first = min(order.get(site, 0) for site in own)
-    for item in found:
+    for item in distributions.named(name):
         if item.site in own:
-            continue
-        if order[item.site] < first:
+            replaced.append(item)
+        elif places.get(item.site, len(places)) < first:
             raise RefusedError(
                 "overlay.wheel-shadowed",
                 f"{item.label} would be found before the wheel's files in /{scheme.purelib}",
-                expected="no installation in an earlier site folder",
+                expected="no installation in an earlier folder of the interpreter",
                 found="/" + item.info,
                 hint="take a base without it",
             )
-        message = f"stays: it is not in the folder that wheels go to; /{scheme.purelib} is searched first"
-        findings.append(Finding("overlay.wheel-older-copy", Severity.WARNING, item.info, message))
-    return replaced, tuple(findings)
+        elif item.site in places:
+            message = f"stays: it is not in the folder that wheels go to; /{scheme.purelib} is searched first"
+            findings.append(Finding("overlay.wheel-older-copy", Severity.WARNING, item.info, message))
+    return tuple(replaced), tuple(findings)
 
 
 def remove_distribution(view: View, distributions: Distributions, item: Distribution, scheme: Scheme) -> Removal:

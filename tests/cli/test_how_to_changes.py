@@ -51,6 +51,9 @@ def test_every_command_of_the_page_runs(
                 if words[1:3] == ["overlay", "pin"]:
                     space.write_target(overlays=["plugin"], identity={"plugin": "1.0"})
     assert ran > 0
+    if (space.root / "build" / "tuned").is_dir():
+        assert verb("verify", "oci:build/tuned", "--target", "tuned").code == 0
+    assert verb("overlay", "check").code == 0
 
 
 def test_every_kind_has_its_page() -> None:

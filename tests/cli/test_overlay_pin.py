@@ -178,3 +178,26 @@ def test_a_patch_script_becomes_an_overlay(space: SmallWorkspace, verb: Callable
     assert lines == sorted(lines)
     assert len(lines) == 2
     assert not (space.root / "overlays" / "more").exists()
+
+
+def test_an_overlay_of_a_wheel_alone_needs_no_workspace(
+    space: SmallWorkspace, index: Index, verb: Callable[..., Any]
+) -> None:
+    index.add("plugin", "1.0")
+    verb("overlay", "pin", "add-plugin", "plugin==1.0", "--target", "tuned")
+    base = f"oci:build/base@{space.base.digest}"
+    done = verb("build", "--base", base, "--overlay", "overlays/add-plugin", "--output", "oci:out", "--json")
+    assert done.code == 0, done.err
+    assert [layer["role"] for layer in done.document["platforms"][0]["layers"]] == ["artefacts"]
+
+
+def test_check_needs_the_bytes_of_a_blob_only_where_it_is_edited(
+    space: SmallWorkspace, verb: Callable[..., Any]
+) -> None:
+    data = b'{"rows": []}\n'
+    blob = f"  - blob: {{path: engine/data/table.json, file: files/t, sha256: '{Digest.of(data)}'}}\n"
+    edit = "  - edit: {path: engine/data/table.json, find: '[]', replace: '[1]'}\n"
+    space.write_overlay(changes=blob + edit, files={"files/t": data})
+    assert verb("lock", "tuned").code == 0
+    checked = verb("overlay", "check", "tune")
+    assert checked.code == 0, checked.err

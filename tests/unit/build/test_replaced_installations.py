@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from wheel_bench import AMD64, Wheels, items, with_layer
 
-from imagebuild.testing.images import File, ImageSpec, LayerSpec, make_image
+from imagebuild.testing.images import File, Folder, ImageSpec, LayerSpec, make_image
 from imagebuild.testing.small_engine import CONFIG, SITE, distribution, interpreter_layer, root_layer, with_folders
 
 
@@ -53,3 +53,23 @@ def test_what_no_record_lists_stays_and_is_said(wheels: Callable[..., Wheels]) -
     (left,) = [finding for finding in locked.findings if finding.code == "overlay.wheel-leftover"]
     assert f"/{SITE}/engine/local_fix.py" in left.message
     assert f"/{SITE}/engine/local_fix.py" not in items(locked.lock)
+
+
+@pytest.mark.parametrize(
+    ("site", "code"),
+    [("root/.local/lib/python3.12/site-packages", "overlay.wheel-shadowed"), ("usr/lib/python3/dist-packages", None)],
+)
+def test_installations_in_other_folders_of_the_interpreter(
+    wheels: Callable[..., Wheels], site: str, code: str | None
+) -> None:
+    """The user's folder is searched first, that of the system's packages last."""
+    files = [File(f"{site}/{path}", data) for path, data in distribution("plugin", "0.9", {"plugin.py": b""}).items()]
+    w = wheels(with_layer(*with_folders(files, [Folder("root", 0o700)])))
+    w.overlay(w.make("plugin", "1.0", {"plugin.py": b"1\n"}))
+    if code is not None:
+        assert w.refused().code == code
+        return
+    locked = w.b.lock()
+    (stays,) = [finding for finding in locked.findings if finding.code == "overlay.wheel-older-copy"]
+    assert stays.path == f"{site}/plugin-0.9.dist-info"
+    assert not any(item.kind == "whiteout" for item in items(locked.lock).values())
