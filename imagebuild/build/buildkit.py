@@ -185,6 +185,8 @@ def _follow(lines: Any, wanted: StageBuild, log: Callable[[str], None]) -> None:
                 log(text)
     except DockerException as error:
         raise _failed(wanted, kept, error) from error
+    except OSError as error:
+        raise UnavailableError("stage.build-failed", f"docker cannot be run any more: {error}") from error
     if not wanted.tar.is_file():
         raise UnavailableError(
             "stage.build-failed", "BuildKit ended well and exported nothing", found="\n".join(kept[-5:]) or "no output"

@@ -114,7 +114,12 @@ class DockerEngine:
         with self._faults("listing its images"):
             listed = [str(item["Id"]) for item in self._client.images(all=True)]
         for identity in dict.fromkeys(listed):
-            found = self.image(identity)
+            try:
+                found = self.image(identity)
+            except UnavailableError as error:
+                if error.code != "oci.engine-failed":
+                    raise
+                continue  # an image that the engine itself cannot show, half removed perhaps
             if found is not None:
                 yield found.layers
 
