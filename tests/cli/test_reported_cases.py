@@ -107,7 +107,7 @@ def test_two_files_deep_in_a_package_and_what_follows_from_them_are_the_layer(ru
 def test_a_folder_is_replaced_by_a_link(run: Any, verb: Any, in_workspace: Any) -> None:
     space = in_workspace(on())
     space.write_overlay(
-        changes="  - delete: {path: engine/data}\n  - symlink: {path: engine/data, to: ../shared}\n", files={}
+        changes="  - delete: {path: engine/data}\n  - symlink: {path: engine/data, to: ../common}\n", files={}
     )
     assert verb("lock", "tuned", "--complete").code == 0
     built = verb("build", "tuned", "--complete", "--json")
@@ -115,7 +115,7 @@ def test_a_folder_is_replaced_by_a_link(run: Any, verb: Any, in_workspace: Any) 
     assert verb("verify", built.document["reference"], "--target", "tuned").code == 0
     (child,) = read_image_tree(LayoutSource(space.root / "build" / "tuned"), space.digest()).children.values()
     heads = {head.name: head for head in ours(space, child)}
-    assert heads[f"{SITE}/engine/data"].linkname == "../shared"
+    assert heads[f"{SITE}/engine/data"].linkname == "../common"
     assert f"{SITE}/engine/.wh.data" not in heads
     rows = _file(space, child, f"{INFO}/RECORD").decode().splitlines()
     assert not [row for row in rows if row.startswith("engine/data/")]
