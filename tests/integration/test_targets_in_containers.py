@@ -203,9 +203,9 @@ def test_the_dockerfile_builds_the_same_files(stage: Stage) -> None:
     empty = stage.space / "empty"
     empty.mkdir()
     words = ["build", "--quiet", "--isolation=chroot", f"--build-arg=BASE={stage.base}", "--tag=made", "--file"]
-    done = stage.engine.call(*words, "--network=none", str(dockerfile), str(empty), check=False)
+    done = stage.engine.call(*words, str(dockerfile), str(empty), check=False)
     if stage.name not in SWITCHES:
-        assert done.returncode != 0, "wheels are fetched by the build, and this one has no network"
+        assert done.returncode != 0, "the build fetches wheels by pip, which this root does not have"
         assert "could not be fetched" in done.stderr
         return
     assert done.returncode == 0, done.stderr
