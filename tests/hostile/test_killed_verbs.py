@@ -62,7 +62,7 @@ def moments(kinds: set[str]) -> Iterator[int]:
     number = 0
     while True:
         yield number
-        number += 1 if kinds == {EVENTS} or number < 20 else 3
+        number += 1 if kinds == {EVENTS} or number < 12 else 4
 
 
 @pytest.mark.parametrize("kinds", [{EVENTS}, {EVENTS, FILES}], ids=["events", "files"])
@@ -84,7 +84,7 @@ def test_build_killed_at_every_moment(space: SmallWorkspace, verb: Any, tmp_path
             break
         tried += 1
         shutil.rmtree(tmp_path / f"out{moment}")
-    assert tried >= (6 if kinds == {EVENTS} else 12)
+    assert tried >= (6 if kinds == {EVENTS} else 10)
 
 
 def test_a_killed_rebuild_leaves_the_earlier_image_named(space: SmallWorkspace, verb: Any, tmp_path: Path) -> None:
@@ -148,4 +148,4 @@ def test_lock_killed_at_every_moment(space: SmallWorkspace, verb: Any, tmp_path:
         if ended is not None:
             break
         tried += 1
-    assert tried >= (6 if kinds == {EVENTS} else 20)
+    assert tried >= (6 if kinds == {EVENTS} else 15)
