@@ -26,3 +26,13 @@ AI_DYNAMO_RUNTIME_ARM64 = WheelPin(
     73_262_222,
     226_277_775,
 )
+
+REDIS = WheelPin(
+    "redis-8.1.0-py3-none-any.whl",
+    Digest("a4fe1aac3d3b3cc791d4b3d5931c5a956045dc951ee74d1c913ee3ac4d2ee9fb"),
+    560_618,
+    2_599_760,
+)
+
+CHANGE_WHEELS = (AI_DYNAMO, AI_DYNAMO_RUNTIME_ARM64, REDIS)
+"""What the overlay of gb200-dynamo installs: an exported script is given these in a folder."""

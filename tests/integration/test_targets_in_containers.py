@@ -20,7 +20,8 @@ from tools import missing
 from imagebuild.errors import ImagebuildError
 from imagebuild.testing.real_root import debian_root
 from imagebuild.testing.target_bases import STAND_INS, runnable_base
-from imagebuild.testing.wheel_fetch import WheelPin, wheel_folder
+from imagebuild.testing.wheel_fetch import WheelPin, obtain, wheel_folder
+from imagebuild.testing.wheel_pins import CHANGE_WHEELS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -99,6 +100,8 @@ def verb(space: Path, *words: str) -> str:
 
 def prepare(name: str, folder: Path) -> tuple[Path, str, str, str]:
     """A workspace with the target on a runnable base; base digest, built digest and platform."""
+    for pin in CHANGE_WHEELS:
+        obtain(pin)
     for pin in needed(name):
         if not (wheel_folder() / pin.filename).is_file():
             missing(f"{pin.filename} is not in {wheel_folder()}")

@@ -18,7 +18,8 @@ import pytest
 from tools import missing, program, root
 
 from imagebuild.testing.target_bases import STAND_INS
-from imagebuild.testing.wheel_fetch import wheel_folder
+from imagebuild.testing.wheel_fetch import obtain, wheel_folder
+from imagebuild.testing.wheel_pins import CHANGE_WHEELS
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -47,6 +48,8 @@ class Clone:
 
 def with_wheels(cache: Path) -> None:
     """A cache that is empty but for the wheels, which are fetched once."""
+    for pin in CHANGE_WHEELS:
+        obtain(pin)
     cache.mkdir()
     (cache / "wheels").symlink_to(wheel_folder())
 
