@@ -208,6 +208,7 @@ def main() -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what was started is being stopped
     raise KeyboardInterrupt
 
 
