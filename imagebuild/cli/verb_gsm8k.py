@@ -10,9 +10,8 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
 
-from imagebuild.cli.options import Parser
+from imagebuild.cli.actions import configure_actions, run_action
 from imagebuild.cli.session import Session
 
 ACTIONS = {
@@ -23,22 +22,8 @@ ACTIONS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
-    subparsers = []
-    for action, summary in ACTIONS.items():
-        module = import_module(f"imagebuild.cli.gsm8k_{action}")
-        sub = actions.add_parser(
-            action,
-            help=summary,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        module.configure(sub)
-        subparsers.append(sub)
-    parser.subparsers_of_verb = subparsers  # type: ignore[attr-defined]
+    configure_actions(parser, "gsm8k", ACTIONS)
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    code: int = import_module(f"imagebuild.cli.gsm8k_{arguments.action}").run(arguments, session)
-    return code
+    return run_action("gsm8k", arguments, session)
