@@ -77,5 +77,5 @@ class Podman:
                 break
             time.sleep(0.1)
         if not name:
-            self.call("rm", "--force", container)
+            self.call("rm", "--force", container, check=False)
         return subprocess.CompletedProcess(done.args, int(shown[1]), done.stdout, done.stderr)
