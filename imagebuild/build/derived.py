@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from imagebuild.build.contents import Contents
@@ -35,16 +35,21 @@ def patched_paths(items: Iterable[LayerItem]) -> list[ProvenanceEntry]:
     ]
 
 
-def provenance_bytes(inputs: Inputs, changes: Iterable[LayerItem], artefacts: Iterable[LayerItem] = ()) -> bytes:
-    """The content of every provenance file of one platform, from the items of its layers.  A file that is brought
-    and then changed is listed as what stands there in the end, against what the base had."""
+def provenance_files(
+    inputs: Inputs, changes: Collection[LayerItem], artefacts: Iterable[LayerItem] = ()
+) -> dict[str, bytes]:
+    """The provenance files of one platform by image path, all of one content, from the items of its layers.  A file that is
+    brought and then changed is listed as what stands there in the end, against what the base had."""
+    paths = [item.path for item in changes if item.origin.startswith(PROVENANCE)]
+    if not paths:
+        return {}
     brought = {entry.path: entry for entry in patched_paths(artefacts)}
     entries = dict(brought)
     for entry in patched_paths(changes):
         below = brought.get(entry.path)
         entries[entry.path] = entry if below is None else replace(entry, preimage=below.preimage)
     base = ProvenanceBase(inputs.base, inputs.base_digest)
-    return provenance_json(inputs.content_id, base, entries.values())
+    return dict.fromkeys(paths, provenance_json(inputs.content_id, base, entries.values()))
 
 
 def derived_files(
@@ -54,17 +59,10 @@ def derived_files(
 
     Raises RefusedError `lock.content-missing` where a preimage or compiled patch is not to be had.
     """
-    out: dict[str, bytes] = {}
-    provenance: bytes | None = None
+    out = provenance_files(inputs, platform.changes, platform.artefacts)
     facts = {fact.path: fact for fact in platform.facts}
     for item in platform.changes:
-        if item.kind != "file":
-            continue
-        if item.origin.startswith(PROVENANCE):
-            if provenance is None:
-                provenance = provenance_bytes(inputs, platform.changes, platform.artefacts)
-            out[item.path] = provenance
-        elif item.patch is not None:
+        if item.kind == "file" and item.patch is not None:
             assert item.preimage is not None
             before = contents.get(item.preimage)
             if before is None and item.path in facts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -83,6 +83,23 @@ def _local(layer: PackedLayer) -> LocalBlob:
     return LocalBlob(layer.descriptor, lambda: _opener(path))
 
 
+def derive_documents(
+    inputs: Inputs, platform: PlatformInputs, manifest: Manifest, config: ImageConfig, layers: Sequence[ResultLayer]
+) -> tuple[bytes, bytes]:
+    """Config and manifest of one platform's image, from the base's and the layers that we made: what a build writes and
+    what `verify` expects.  Raises what derive_manifest raises."""
+    labels = labels_for(inputs, platform.manifest, config.labels)
+    environment = None
+    if platform.environment:
+        environment = edit_environment(config.environment, platform.environment).env
+    ours = [
+        (Descriptor(x.media_type, x.digest, x.size), x.diff_id, f"imagebuild {inputs.target} {x.role}") for x in layers
+    ]
+    return derive_manifest(
+        manifest, config, ours, created=inputs.created, env=environment, labels=labels, annotations=labels
+    )
+
+
 def make_platform(
     inputs: Inputs,
     platform: PlatformInputs,
@@ -98,7 +115,6 @@ def make_platform(
     """
     family = mt.family_of(manifest.media_type)
     assert family is not None
-    layers: list[tuple[Descriptor, Digest, str]] = []
     results: list[ResultLayer] = []
     own: list[LocalBlob] = []
     for role in ROLES:
@@ -113,20 +129,13 @@ def make_platform(
             digest=str(packed.descriptor.digest),
             size=packed.descriptor.size,
         )
-        layers.append((packed.descriptor, packed.diff_id, f"imagebuild {inputs.target} {role}"))
         results.append(
             ResultLayer(
                 role, packed.descriptor.digest, packed.diff_id, packed.descriptor.size, packed.descriptor.media_type
             )
         )
         own.append(_local(packed))
-    labels = labels_for(inputs, platform.manifest, config.labels)
-    environment = None
-    if platform.environment:
-        environment = edit_environment(config.environment, platform.environment).env
-    config_raw, manifest_raw = derive_manifest(
-        manifest, config, layers, created=inputs.created, env=environment, labels=labels, annotations=labels
-    )
+    config_raw, manifest_raw = derive_documents(inputs, platform, manifest, config, results)
     made_manifest = Document(Descriptor(manifest.media_type, Digest.of(manifest_raw), len(manifest_raw)), manifest_raw)
     made_config = Document(Descriptor(manifest.config.media_type, Digest.of(config_raw), len(config_raw)), config_raw)
     return MadePlatform(

@@ -13,7 +13,7 @@ from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.asked import Asked, asked_paths
 from imagebuild.build.base_documents import base_of_tree, keep_tree
 from imagebuild.build.contents import Contents
-from imagebuild.build.derived import PROVENANCE, provenance_bytes
+from imagebuild.build.derived import provenance_files
 from imagebuild.build.events import Emitter
 from imagebuild.build.image import PlatformFiles, compressors_for, make_image
 from imagebuild.build.live_base import NeedsDeeper
@@ -260,11 +260,8 @@ class Locker:
     @staticmethod
     def _files(inputs: Inputs, analysis: Analysis) -> PlatformFiles:
         """The data of every file of one platform, provenance files included."""
-        files = dict(analysis.files)
-        for item in analysis.changes:
-            if item.origin.startswith(PROVENANCE):
-                files[item.path] = provenance_bytes(inputs, analysis.changes, analysis.artefacts)
-        return PlatformFiles(files, analysis.artefact_files)
+        provenance = provenance_files(inputs, analysis.changes, analysis.artefacts)
+        return PlatformFiles({**analysis.files, **provenance}, analysis.artefact_files)
 
     def _result(self, inputs: Inputs, tree: ImageTree, files: Mapping[str, PlatformFiles]) -> Result:
         with tempfile.TemporaryDirectory(prefix="imagebuild-") as folder:

@@ -13,7 +13,6 @@ from imagebuild.oci.reference import (
     PathReference,
     Reference,
     TagReference,
-    parse_reference,
 )
 from imagebuild.oci.source import ImageSink, ImageSource
 
@@ -125,7 +124,3 @@ class Opener:
             expected="HOST/REPO:TAG, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME] or docker-daemon:NAME",
             found=str(reference),
         )
-
-    def parse_source(self, text: str) -> tuple[ImageSource, Reference]:
-        reference = parse_reference(text)
-        return self.source(reference), reference

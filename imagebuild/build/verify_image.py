@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from imagebuild.build.image import BaseDocuments
+from imagebuild.build.derived import provenance_files
+from imagebuild.build.image import BaseDocuments, derive_documents
 from imagebuild.build.labels import BASE_DIGEST, CONTENT_ID, TARGET, labels_for
 from imagebuild.build.layer_data import image_path
 from imagebuild.build.untouched import untouched_checks
@@ -15,14 +16,12 @@ from imagebuild.errors import ImagebuildError, RefusedError, UnavailableError
 from imagebuild.layer.entry import Entry, Kind, LayerFacts
 from imagebuild.layer.tar_reader import read_layer
 from imagebuild.oci import media_types as mt
-from imagebuild.oci.assemble import derive_manifest
 from imagebuild.oci.descriptor import Descriptor
 from imagebuild.oci.documents import ImageConfig, Manifest
 from imagebuild.oci.json_text import plain
 from imagebuild.oci.source import ImageSource
 from imagebuild.oci.tree import Child, ImageTree
-from imagebuild.overlay.environment import edit_environment
-from imagebuild.target.lock_types import Inputs, LayerItem, Lock, PlatformInputs, PlatformResult
+from imagebuild.target.lock_types import LayerItem, Lock, PlatformInputs, PlatformResult
 
 ReadLayer = Callable[[ImageSource, Descriptor], LayerFacts]
 
@@ -86,18 +85,16 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 class ImageVerifier:
-    """Checks one image tree against a lock.  `provenance` gives the digests of the files whose bytes hold the content id."""
+    """Checks one image tree against a lock."""
 
     def __init__(
         self,
         lock: Lock,
         base: BaseDocuments,
-        provenance: Callable[[PlatformInputs], Mapping[str, Digest]],
         read: ReadLayer = read_facts,
     ) -> None:
         self.lock = lock
         self.base = base
-        self._provenance = provenance
         self._read = read
         self.recompressed = False
         self._known: dict[Digest, LayerFacts] = {}
@@ -246,7 +243,9 @@ class ImageVerifier:
             equal("verify.diff-id", f"{what}: the config's diff_id is the layer's", str(facts.diff_id), str(diff_id))
         ]
         items = platform.artefacts if role == "artefacts" else platform.changes
-        differences = [*json_differences(expected_rows(items, self._provenance(platform)), found_rows(facts), "")]
+        provenance = provenance_files(self.lock.inputs, platform.changes, platform.artefacts)
+        known = {path: Digest.of(data) for path, data in provenance.items()}
+        differences = [*json_differences(expected_rows(items, known), found_rows(facts), "")]
         checks += difference_checks("verify.layer-content", f"{what} holds exactly the declared entries", differences)
         if facts.diff_id != locked:
             checks.append(equal("verify.layer-bytes", f"{what}: the tar's bytes", str(locked), str(facts.diff_id)))
@@ -261,15 +260,8 @@ class ImageVerifier:
         base_config: ImageConfig,
         child: Child,
     ) -> list[Check]:
-        inputs: Inputs = self.lock.inputs
-        layers = [
-            (Descriptor(x.media_type, x.digest, x.size), x.diff_id, f"imagebuild {inputs.target} {x.role}")
-            for x in result.layers
-        ]
-        labels = labels_for(inputs, platform.manifest, base_config.labels)
-        env = edit_environment(base_config.environment, platform.environment).env if platform.environment else None
-        config_raw, manifest_raw = derive_manifest(
-            base_manifest, base_config, layers, created=inputs.created, env=env, labels=labels, annotations=labels
+        config_raw, manifest_raw = derive_documents(
+            self.lock.inputs, platform, base_manifest, base_config, result.layers
         )
         expected_config = plain(ImageConfig.parse(config_raw).value)
         found_config = plain(child.config.value)

@@ -8,17 +8,15 @@ this side.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
 from imagebuild.check.answers import Answer, AnswerLog, read_answer, request_id
 from imagebuild.check.endpoint import BODY_LIMIT, Client
 from imagebuild.errors import ImagebuildError, clean
+from imagebuild.host.loopback import LoopbackHandler, LoopbackServer
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 
@@ -35,19 +33,16 @@ class EvaluationProxy:
         self.failure: ImagebuildError | None = None
         self._on_answer = on_answer
         self._server = _Server(self)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.url = f"http://{self._server.address}"
 
     def __enter__(self) -> EvaluationProxy:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     def answer(self, path: str, document: dict[str, Any]) -> Answer:
         """The answer to a request: a kept one, or the server's, which is kept."""
@@ -87,30 +82,14 @@ def _stub(path: str, model: object) -> dict[str, Any]:
     return {"object": "error", "model": model, "choices": [choice]}
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 1024
-
+class _Server(LoopbackServer):
     def __init__(self, proxy: EvaluationProxy) -> None:
         self.proxy = proxy
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no matter of the proxy's."""
+        super().__init__(_Handler, backlog=1024)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(LoopbackHandler):
     server: _Server
-
-    def handle(self) -> None:
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            super().handle()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """What went by stands in the log of answers."""
 
     def do_POST(self) -> None:
         proxy = self.server.proxy

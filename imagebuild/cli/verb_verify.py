@@ -97,25 +97,14 @@ def _against_target(
     reference: Reference, name: str, session: Session, source: ImageSource, tree: ImageTree
 ) -> Verification:
     from imagebuild.build.base_documents import load_base
-    from imagebuild.build.derived import PROVENANCE, provenance_bytes
     from imagebuild.build.verify_image import ImageVerifier
     from imagebuild.cli.targets import contents_of, current_lock, load_target_and_series
-    from imagebuild.content.digest import Digest
 
     loaded = load_target_and_series(session, name)
     lock = current_lock(session, loaded)
     opener = session.opener(session.workspace.root)
     base = load_base(lock.inputs, contents_of(session, name), lambda: opener.source(loaded.target.base))
-    verifier = ImageVerifier(
-        lock,
-        base,
-        lambda platform: {
-            item.path: Digest.of(provenance_bytes(lock.inputs, platform.changes, platform.artefacts))
-            for item in platform.changes
-            if item.origin.startswith(PROVENANCE)
-        },
-    )
-    return verifier.verify(str(reference), source, tree)
+    return ImageVerifier(lock, base).verify(str(reference), source, tree)
 
 
 def _claims(reference: Reference, session: Session, source: ImageSource, tree: ImageTree, signed: bool) -> Verification:

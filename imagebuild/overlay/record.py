@@ -33,10 +33,6 @@ class RecordEdits:
     removed: frozenset[str] = frozenset()
     added: Mapping[str, Data | None] = field(default_factory=dict)
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.written or self.removed or self.added)
-
 
 def hash_field(data: Data, algorithm: str = "sha256") -> str:
     """`ALGORITHM=DIGEST`, urlsafe base64 without padding (Recording installed projects, after PEP 427)."""

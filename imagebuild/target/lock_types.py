@@ -145,13 +145,16 @@ class Inputs:
     wanted: Mapping[str, Any]
     platforms: tuple[PlatformInputs, ...]
     layer_format: int = LAYER_FORMAT
+    _content_id: list[Digest] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @property
     def content_id(self) -> Digest:
-        """sha256 of the canonical JSON of these inputs."""
-        from imagebuild.target.lock import format_inputs
+        """sha256 of the canonical JSON of these inputs; worked out once, since labels, provenance and checks all ask."""
+        if not self._content_id:
+            from imagebuild.target.lock import format_inputs
 
-        return Digest.of(canonical_json(format_inputs(self)))
+            self._content_id.append(Digest.of(canonical_json(format_inputs(self))))
+        return self._content_id[0]
 
     @property
     def is_index(self) -> bool:

@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
 from imagebuild.host import clock
+from imagebuild.host.loopback import LoopbackHandler, LoopbackServer
 
 FAULTS = (
     "429",
@@ -67,19 +67,16 @@ class OpenAIDouble:
         self._left = {number: list(words) for number, words in script.faults.items()}
         self._lock = threading.Lock()
         self._server = _Server(self)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.url = f"http://{self._server.address}"
 
     def __enter__(self) -> OpenAIDouble:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
         self._server.hang_up()
 
     def find(self, prompt: str) -> int | None:
@@ -115,15 +112,11 @@ class OpenAIDouble:
         return f"Step by step.\n#### {said}"
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 1024
-
+class _Server(LoopbackServer):
     def __init__(self, double: OpenAIDouble) -> None:
         self.double = double
         self._open: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler, backlog=1024)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
@@ -140,17 +133,9 @@ class _Server(ThreadingHTTPServer):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is part of many a test."""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(LoopbackHandler):
     server: _Server
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """What was asked stands in `asked`."""
 
     def do_GET(self) -> None:
         script = self.server.double.script

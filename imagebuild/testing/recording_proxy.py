@@ -7,10 +7,9 @@ import http.client
 import socket
 import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from imagebuild.host import clock
+from imagebuild.host.loopback import LoopbackHandler, LoopbackServer
 
 BLOCK = 1 << 16
 
@@ -40,17 +39,14 @@ class RecordingProxy:
         self._active = 0
         self._lock = threading.Condition()
         self._server = _Server(self)
-        self.host = f"127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.host = self._server.address
 
     def __enter__(self) -> RecordingProxy:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     @property
     def passed(self) -> list[Passed]:
@@ -85,29 +81,18 @@ class RecordingProxy:
         return sum(entry.sent_bytes for entry in self.passed)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
+class _Server(LoopbackServer):
     def __init__(self, proxy: RecordingProxy) -> None:
         self.proxy = proxy
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no matter of the proxy's."""
+        super().__init__(_Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(LoopbackHandler):
     server: _Server
     _onward: http.client.HTTPConnection | None = None
 
     def handle(self) -> None:
-        if self.connection.recv(1, socket.MSG_PEEK) == b"\x16":
-            return
-        with contextlib.suppress(ConnectionError, TimeoutError):
+        if self.connection.recv(1, socket.MSG_PEEK) != b"\x16":
             super().handle()
 
     def finish(self) -> None:
@@ -115,9 +100,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._onward.close()
         with contextlib.suppress(OSError):
             super().finish()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """What went by stands in `passed`."""
 
     def _pass_on(self) -> None:
         proxy = self.server.proxy

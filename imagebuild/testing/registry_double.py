@@ -15,12 +15,12 @@ import re
 import socket
 import ssl
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from imagebuild.content.digest import Digest
 from imagebuild.errors import ImagebuildError
+from imagebuild.host.loopback import LoopbackHandler, LoopbackServer
 from imagebuild.testing.images import MadeImage
 from imagebuild.testing.registry_faults import Fault, Gathering, LoggedRequest, Script
 from imagebuild.testing.registry_routes import Answer, Call, Routes
@@ -69,17 +69,14 @@ class RegistryDouble:
         self.script = Script()
         self._tls = tls
         self._server = _Server(self)
-        self.host = f"127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self.host = self._server.address
 
     def __enter__(self) -> RegistryDouble:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     @property
     def scheme(self) -> str:
@@ -166,22 +163,13 @@ class RegistryDouble:
         return [request.line for request in self.requests(pattern)]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
+class _Server(LoopbackServer):
     def __init__(self, double: RegistryDouble) -> None:
         self.double = double
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is part of the tests."""
+        super().__init__(_Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+class _Handler(LoopbackHandler):
     server: _Server
 
     def setup(self) -> None:
@@ -194,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
         # A TLS greeting to a plain server is answered by the end of the connection, as real ones do in the end.
         if self.server.double._tls is None and self.connection.recv(1, socket.MSG_PEEK) == b"\x16":
             return
-        with contextlib.suppress(ConnectionError, ssl.SSLError, TimeoutError):
+        with contextlib.suppress(ssl.SSLError):
             super().handle()
 
     def finish(self) -> None:
@@ -202,9 +190,6 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
         if self.server.double._tls is not None:
             self.request.close()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """What was asked stands in the double's own log."""
 
     def _serve(self) -> None:
         double = self.server.double

@@ -18,7 +18,7 @@ MODULES: dict[str, tuple[str, frozenset[str]]] = {
             "socket ssl http.client urllib.request urllib3 requests httpx aiohttp asyncio ftplib smtplib",
             "registry",
         ),
-        ("serves sockets", "http.server socketserver", "testing"),
+        ("serves sockets", "http.server socketserver", "host"),
         ("writes to the terminal", "rich readline curses getpass", "cli"),
         ("speaks to a Docker engine", "docker", "oci"),
         ("drives BuildKit", "python_on_whales", "build"),
@@ -30,9 +30,9 @@ MODULES: dict[str, tuple[str, frozenset[str]]] = {
 TESTING_MAY = frozenset({"socket", "ssl", "http.client"})
 """The scripted registry is a server: it may hold a listening socket."""
 
-EVALUATION = {"imagebuild.check.endpoint", "imagebuild.check.proxy"}
-"""Accuracy runs speak to a served model, and an evaluation program speaks to our recording proxy before it."""
-EVALUATION_MAY = frozenset({"http.client", "http.server"})
+EVALUATION = {"imagebuild.check.endpoint"}
+"""Accuracy runs speak to a served model."""
+EVALUATION_MAY = frozenset({"http.client"})
 
 PROGRAMS = {"imagebuild.__main__", "imagebuild.build.rebuild", "imagebuild.testing.bases"}
 """Modules that are run as processes of their own: they answer on stdout and end with a code.  `rebuild` is what `reproduce`

@@ -263,7 +263,7 @@ def test_the_result_is_the_base_with_the_changes(data: st.DataObject) -> None:
         LayoutSink(folder / "layout").store(replace(image, base=source), "v", complete=True)
         layout = LayoutSource(folder / "layout")
         tree = read_image_tree(layout, "v")
-        verifier = ImageVerifier(lock, load_base(lock.inputs, fresh, lambda: source), lambda platform: {})
+        verifier = ImageVerifier(lock, load_base(lock.inputs, fresh, lambda: source))
         assert verifier.verify("x", layout, tree).passed is True
         ours = []
         for blob in image.own:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from imagebuild.build.base_documents import load_base
-from imagebuild.build.derived import PROVENANCE, provenance_bytes
 from imagebuild.build.labels import BASE_DIGEST, CONTENT_ID
 from imagebuild.build.verification import Verification
 from imagebuild.build.verify_image import ImageVerifier, verify_claims
@@ -55,13 +54,8 @@ class Built:
     def verify(self, source: MemorySource, name: Digest | None = None) -> Verification:
         lock = self.lock
         base = load_base(lock.inputs, self.bench.contents, lambda: pytest.fail("the base is not to be asked"))
-
-        def provenance(platform: Any) -> dict[str, Digest]:
-            data = provenance_bytes(lock.inputs, platform.changes)
-            return {item.path: Digest.of(data) for item in platform.changes if item.origin.startswith(PROVENANCE)}
-
         tree = read_image_tree(source, name)
-        return ImageVerifier(lock, base, provenance).verify("memory:x", source, tree)
+        return ImageVerifier(lock, base).verify("memory:x", source, tree)
 
 
 @pytest.fixture

@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
+from view_stacks import X, Y, data_of, view
 
-from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
-from imagebuild.layer.entry import Found, Kind, LayerFacts
-from imagebuild.layer.tar_reader import read_layer
-from imagebuild.layer.view import MergedView
+from imagebuild.layer.entry import Found, Kind
 from imagebuild.testing.images import (
     File,
     Folder,
     HardLink,
     Item,
-    LayerSpec,
     Link,
     Whiteout,
-    make_layer,
 )
-
-
-def layer(*items: Item) -> LayerFacts:
-    made = make_layer(LayerSpec(items, compression="none"))
-    return read_layer(io.BytesIO(made.blob), made.descriptor)
-
-
-def view(*layers: tuple[Item, ...] | None) -> MergedView:
-    return MergedView([None if items is None else layer(*items) for items in layers])
-
-
-def paths(shown: MergedView) -> list[str]:
-    return [path for path, _ in shown.walk() if path]
-
-
-def data_of(shown: MergedView, path: str) -> Digest | None:
-    found = shown.lookup(path)
-    assert isinstance(found, Found)
-    return found.data.sha256
-
-
-X, Y = Digest.of(b"x"), Digest.of(b"y")
-
 
 # Links
 
