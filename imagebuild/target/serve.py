@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from imagebuild.content.schema import Field, Integer, List, Number, Object, Text
+from imagebuild.content.schema import Field, Integer, List, Map, Number, Object, Text
 from imagebuild.content.strict_yaml import no_entries
 from imagebuild.errors import InputError
 from imagebuild.overlay.vocabulary import DURATION, ENV, LINE, LOCAL_PATH
 
-ENGINES = ("vllm", "dynamo-vllm", "sglang")
+ENGINES = ("vllm", "dynamo-vllm", "sglang", "openai")
 ARMS = ("base", "off", "on")
 SMOKE_STEPS = ("files", "python", "switch", "devices", "kernel", "engine", "parity", "overlay")
 
@@ -39,16 +39,38 @@ class Speculative:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """One full definition of a server: engine, arguments, environment, model, parsers; `ready_deadline` in seconds."""
+    """One full definition of a server: engine, arguments, environment, model, parsers; `ready_deadline` in seconds.
+
+    With the engine `openai` it is `command` that starts a server of one's own with an OpenAI-compatible API: `{port}` in
+    it is where the server has to listen, `{model}` where the model lies.  What engines are told of parsers and of
+    speculation, such a command is told by its author.
+    """
 
     engine: str
     args: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=no_entries)
     model: Model | None = None
     tool_parser: str | None = None
     reasoning_parser: str | None = None
     speculative: Speculative | None = None
     ready_deadline: int = 1800
+
+    def __post_init__(self) -> None:
+        if bool(self.command) != (self.engine == "openai"):
+            raise InputError(
+                "target.serve-command",
+                "a command of one's own belongs to the engine `openai`, and that engine needs one",
+                expected="engine: openai with command, or another engine without",
+                found=f"engine: {self.engine} with{'' if self.command else 'out'} command",
+                details={"key": "engine"},
+            )
+        if self.engine == "openai" and (self.tool_parser or self.reasoning_parser or self.speculative):
+            raise InputError(
+                "target.serve-command",
+                "parsers and speculation of a command of one's own stand in the command",
+                details={"key": "engine"},
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +84,20 @@ class Smoke:
 
 @dataclass(frozen=True, slots=True)
 class Gsm8k:
-    """The accuracy gate: both filters reach `threshold` (a fraction), and the paired difference stays within `margin`
-    (points).  `concurrency` lists the runs; more than `max_null` null answers void a run."""
+    """The accuracy gate: both filters reach `threshold` (a fraction; `thresholds` says another one for a model by its
+    id), and the paired difference stays within `margin` (points).  `concurrency` lists the runs; more than `max_null`
+    null answers void a run."""
 
     threshold: Decimal = Decimal("0.90")
+    thresholds: Mapping[str, Decimal] = field(default_factory=no_entries)
     margin: Decimal = Decimal("1.0")
     arms: tuple[str, ...] = ARMS
     concurrency: tuple[int, ...] = (64,)
     max_null: int = 0
+
+    def threshold_of(self, *models: str | None) -> Decimal:
+        """The threshold of the first of these model ids that the table names, else the common one."""
+        return next((self.thresholds[model] for model in models if model in self.thresholds), self.threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +121,16 @@ class Checks:
 SERVE = Object(
     {
         "engine": Field(
-            Text("an engine", choices=ENGINES), "vllm, dynamo-vllm (its frontend takes the parsers) or sglang", True
+            Text("an engine", choices=ENGINES),
+            "vllm, dynamo-vllm (its frontend takes the parsers), sglang, or openai for a command of one's own",
+            True,
         ),
         "args": Field(
             List(Text("an argument", lines=True, empty=True, limit=20_000)), "arguments of the server, one an item"
+        ),
+        "command": Field(
+            List(Text("a word", lines=True, empty=True, limit=20_000), minimum=1),
+            "of the engine `openai`: starts a server with an OpenAI-compatible API; {port} and {model} are filled in",
         ),
         "env": Field(ENV, "environment of the server"),
         "model": Field(
@@ -156,6 +190,7 @@ CHECKS = Object(
             Object(
                 {
                     "threshold": Field(Number("a fraction"), "what both filters must reach"),
+                    "thresholds": Field(Map(LINE, Number("a fraction")), "model id: what both filters must reach for it"),
                     "margin": Field(Number("a number of points", maximum=100), "margin of non-inferiority, in points"),
                     "arms": Field(List(Text("an arm", choices=ARMS), minimum=1, unique=True), "what is run"),
                     "concurrency": Field(
