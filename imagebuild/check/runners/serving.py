@@ -1,0 +1,112 @@
+"""A job as a process of this machine: run to its end, or served until it is stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from imagebuild.check.runner import End, Outcome
+from imagebuild.host.clock import monotonic
+from imagebuild.host.process import Process
+
+GRACE = 20.0
+"""Seconds that a server has between TERM and KILL."""
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended: its exit code, whether we ended it and because of what, and the seconds since its start."""
+
+    code: int
+    end: End
+    seconds: float
+
+
+Finish = Callable[[Ended, Process], Outcome]
+"""Makes the outcome of a process that has ended, and removes what the job needed."""
+
+
+def run_to_end(process: Process, deadline: float, finish: Finish, stop: Callable[[], None] | None = None) -> Outcome:
+    """Waits for the end, at most `deadline` seconds.  However this is left, process and job are gone: `stop` ends what the
+    process does not take along (a container)."""
+    begin = monotonic()
+    try:
+        code = process.wait(deadline)
+    except BaseException:
+        _stop(process, stop, 0.0)
+        finish(Ended(process.stop(), End.DEADLINE, monotonic() - begin), process)
+        raise
+    seconds = monotonic() - begin
+    if code is None:
+        _stop(process, stop, 0.0)
+        return finish(Ended(process.stop(), End.DEADLINE, seconds), process)
+    return finish(Ended(code, End.EXITED, seconds), process)
+
+
+def _stop(process: Process, stop: Callable[[], None] | None, grace: float) -> None:
+    if stop is not None:
+        stop()
+        process.wait(grace or 5.0)
+    process.stop(grace)
+
+
+class ProcessServer:
+    """A server that is a process here.  `finish` is called once, when it is over; at its deadline it is stopped by a
+    thread of its own, so that a caller who forgets it leaves nothing running."""
+
+    def __init__(
+        self,
+        process: Process,
+        port: int,
+        deadline: float,
+        finish: Finish,
+        stop: Callable[[], None] | None = None,
+        *,
+        grace: float = GRACE,
+    ) -> None:
+        self.address = (LOOPBACK, port)
+        self._process = process
+        self._finish = finish
+        self._stop_job = stop
+        self._grace = grace
+        self._begin = monotonic()
+        self._lock = threading.RLock()
+        self._outcome: Outcome | None = None
+        self._timer = threading.Timer(deadline, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _expire(self) -> None:
+        with self._lock:
+            if self._outcome is None and self._process.poll() is None:
+                _stop(self._process, self._stop_job, 0.0)
+                self._end(self._process.stop(), End.DEADLINE)
+
+    def ended(self) -> Outcome | None:
+        with self._lock:
+            if self._outcome is None:
+                code = self._process.poll()
+                if code is not None:
+                    self._end(code, End.EXITED)
+            return self._outcome
+
+    def log_tail(self, limit: int = 20_000) -> str:
+        return self._process.tail(limit)
+
+    def stop(self) -> Outcome:
+        with self._lock:
+            before = self.ended()
+            if before is not None:
+                return before
+            _stop(self._process, self._stop_job, self._grace)
+            outcome = self._end(self._process.stop(), End.EXITED)
+            # with a signal of ours it ended, which is no fault of the job's
+            self._outcome = replace(outcome, detail=outcome.detail or "stopped on request")
+            return self._outcome
+
+    def _end(self, code: int, end: End) -> Outcome:
+        self._timer.cancel()
+        self._outcome = self._finish(Ended(code, end, monotonic() - self._begin), self._process)
+        return self._outcome
