@@ -9,11 +9,13 @@ from decimal import Decimal
 from imagebuild.content.schema import Field, Integer, List, Map, Number, Object, Text
 from imagebuild.content.strict_yaml import no_entries
 from imagebuild.errors import InputError
-from imagebuild.overlay.vocabulary import DURATION, ENV, LINE, LOCAL_PATH
+from imagebuild.overlay.vocabulary import DURATION, ENV, LINE
+from imagebuild.target.smoke import SMOKE
+from imagebuild.target.smoke import SMOKE_STEPS as SMOKE_STEPS
+from imagebuild.target.smoke import Smoke as Smoke
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "openai")
 ARMS = ("base", "off", "on")
-SMOKE_STEPS = ("files", "python", "switch", "devices", "kernel", "engine", "parity", "overlay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,6 @@ class Serve:
                 "parsers and speculation of a command of one's own stand in the command",
                 details={"key": "engine"},
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Smoke:
-    """Which smoke steps run (all, in their order, by default); `deadline` of each step in seconds."""
-
-    steps: tuple[str, ...] = SMOKE_STEPS
-    deadline: int | None = None
-    prompts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +165,14 @@ SERVE = Object(
 
 CHECKS = Object(
     {
-        "smoke": Field(
-            Object(
-                {
-                    "steps": Field(
-                        List(Text("a smoke step", choices=SMOKE_STEPS), minimum=1, unique=True), "all if left out"
-                    ),
-                    "deadline": Field(DURATION, "of each step"),
-                    "prompts": Field(LOCAL_PATH, "prompts of the parity step, below the workspace"),
-                },
-                "smoke checks",
-                lambda values: Smoke(**values),
-            ),
-            "smoke checks, cheapest first",
-        ),
+        "smoke": Field(SMOKE, "smoke checks, cheapest first"),
         "gsm8k": Field(
             Object(
                 {
                     "threshold": Field(Number("a fraction"), "what both filters must reach"),
-                    "thresholds": Field(Map(LINE, Number("a fraction")), "model id: what both filters must reach for it"),
+                    "thresholds": Field(
+                        Map(LINE, Number("a fraction")), "model id: what both filters must reach for it"
+                    ),
                     "margin": Field(Number("a number of points", maximum=100), "margin of non-inferiority, in points"),
                     "arms": Field(List(Text("an arm", choices=ARMS), minimum=1, unique=True), "what is run"),
                     "concurrency": Field(
