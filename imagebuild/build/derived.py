@@ -1,4 +1,4 @@
-"""Files that follow from the changes: RECORDs, and the provenance file in each patched distribution."""
+"""Files that follow from the changes: RECORDs, and the provenance file and SBOM in each patched distribution."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from imagebuild.target.lock_types import Inputs, LayerItem, PathFact, PlatformIn
 
 RECORD = "record:"
 PROVENANCE = "provenance:"
+SBOM = "sbom:"
 
 
 def compile_patch(path: str, before: bytes, after: bytes) -> bytes:
@@ -26,12 +27,12 @@ def compile_patch(path: str, before: bytes, after: bytes) -> bytes:
 
 
 def patched_paths(items: Iterable[LayerItem]) -> list[ProvenanceEntry]:
-    """What a provenance file lists: changes and RECORDs; not itself, not new folders, not bytecode that goes with
+    """What a provenance file lists: changes, RECORDs and SBOMs; not itself, not new folders, not bytecode that goes with
     its source."""
     return [
         ProvenanceEntry(item.path, item.preimage, item.postimage)
         for item in items
-        if item.origin.startswith(("change:", RECORD, *BROUGHT))
+        if item.origin.startswith(("change:", RECORD, SBOM, *BROUGHT))
     ]
 
 
@@ -57,12 +58,18 @@ def derived_files(
 ) -> dict[str, bytes]:
     """Bytes of the derived files of a locked platform, by image path.
 
-    Raises RefusedError `lock.content-missing` where a preimage or compiled patch is not to be had.
+    Raises RefusedError `lock.content-missing` where a preimage, a compiled patch or an SBOM is not to be had.
     """
     out = provenance_files(inputs, platform.changes, platform.artefacts)
     facts = {fact.path: fact for fact in platform.facts}
     for item in platform.changes:
-        if item.kind == "file" and item.patch is not None:
+        if item.origin.startswith(SBOM):
+            assert item.postimage is not None
+            document = contents.get(item.postimage)
+            if document is None:
+                raise _missing(item, item.postimage, inputs.target)
+            out[item.path] = document
+        elif item.kind == "file" and item.patch is not None:
             assert item.preimage is not None
             before = contents.get(item.preimage)
             if before is None and item.path in facts:

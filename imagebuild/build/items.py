@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from imagebuild.build.contents import Contents
-from imagebuild.build.derived import PROVENANCE, RECORD, compile_patch
+from imagebuild.build.derived import PROVENANCE, RECORD, SBOM, compile_patch
 from imagebuild.build.layer_data import BytesData, image_path, inherited_xattrs
 from imagebuild.build.live_base import LiveBase, NeedsDeeper
 from imagebuild.build.parents import kept_parents, missing_parents
+from imagebuild.build.patched_files import patched_files, sbom_of
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
-from imagebuild.layer.entry import Data, Entry, Found
+from imagebuild.layer.entry import Data, Entry, Found, Unknown
 from imagebuild.layer.view import MergedView
 from imagebuild.overlay.bytecode import Pyc, find_bytecode, find_jit_caches
-from imagebuild.overlay.distributions import Distributions
+from imagebuild.overlay.distributions import Distribution, Distributions
 from imagebuild.overlay.findings import Finding, Severity
-from imagebuild.overlay.record import PROVENANCE_NAME, RecordPlan, record_edits
+from imagebuild.overlay.record import PROVENANCE_NAME, SBOM_NAME, RecordPlan, record_edits
 from imagebuild.overlay.series import AppliedSeries
 from imagebuild.overlay.times import entry_time
 from imagebuild.target.lock_types import LayerItem
@@ -24,7 +25,7 @@ from imagebuild.target.lock_types import LayerItem
 
 class ItemMaker:
     """Makes the items of one platform.  After `make`: `items` of the changes layer and `artefacts`, by path, of the one below
-    that the series brings (no two of one path in each), `files` (bytes of changes by image path), `kept` (compiled patches),
+    that the series brings (no two of one path in each), `files` (bytes of changes by image path), `kept` (compiled patches and SBOMs),
     `neighbours` (bytecode that was found), `watched` (where none is), `not_proven`, `findings`."""
 
     def __init__(
@@ -55,6 +56,7 @@ class ItemMaker:
         self.not_proven: list[str] = []
         self.findings: list[Finding] = []
         self._made: set[str] = set()
+        self._sboms: dict[str, bytes] = {}
 
     def make(self, *, keep_record: bool) -> None:
         """Raises RefusedError `overlay.path-conflict` where a file stands where a folder would be, `overlay.record-…`."""
@@ -259,7 +261,9 @@ class ItemMaker:
                 data = self._data(item) if item.kind == "file" else None
                 replaces = isinstance(self.view.lookup(path), Found) and path not in removed
                 (written if replaces else added)[path] = data
-        plan = record_edits(self.distributions, written=written, removed=removed, added=added, keep=keep)
+        plan = record_edits(
+            self.distributions, written=written, removed=removed, added=added, keep=keep, describe=self._describe
+        )
         self.findings += plan.findings
         self.not_proven += plan.not_proven
         for change in plan.changes:
@@ -276,6 +280,16 @@ class ItemMaker:
             self.files[path] = after
             self._add(self._kept_item(path, RECORD + path, found.data, found.data.sha256, after, Digest.of(patch)))
         self._provenance(plan)
+
+    def _describe(self, item: Distribution, touched: frozenset[str]) -> Mapping[str, Data | None]:
+        """Our files in the dist-info of a patched distribution."""
+        if not item.dist_info:
+            return {}
+        document = self._sboms.get(item.info)
+        if document is None:
+            files = patched_files(self.applied, self.live.places, touched, self.live.whole)
+            document = self._sboms[item.info] = sbom_of(item.info, files, self.created)
+        return {PROVENANCE_NAME: None, SBOM_NAME: BytesData(document)}
 
     def _data(self, item: LayerItem) -> Data:
         """The new data of a file item; an artefact's is looked up by its digest."""
@@ -308,23 +322,39 @@ class ItemMaker:
         )
 
     def _provenance(self, plan: RecordPlan) -> None:
-        """One provenance file in the dist-info of each patched distribution; its bytes come when the content id is known."""
+        """SBOM and provenance file in the dist-info of each patched distribution; the latter's bytes come when the content id is
+        known."""
         for item in plan.patched:
             if not item.dist_info:
                 continue
-            path = f"{item.info}/{PROVENANCE_NAME}"
-            existing = self.view.lookup(path)
-            old = existing.data if isinstance(existing, Found) else None
+            self._describe(item, plan.touched[item.info])
+            document = self._sboms[item.info]
             folder = self._found(item.info).entry
-            self._add(
-                LayerItem(
-                    image_path(path),
-                    "file",
-                    f"{PROVENANCE}{image_path(item.info)}",
-                    0o644,
-                    folder.uid,
-                    folder.gid,
-                    entry_time(self.created, None if old is None else old.mtime),
-                    preimage=None if old is None else old.sha256,
-                )
-            )
+            path = f"{item.info}/{SBOM_NAME}"
+            # no layer below that of the dist-info is read for this folder: an entry too many changes nothing
+            if not isinstance(self.view.lookup(path.rpartition("/")[0]), Unknown):
+                self._parents(path)
+            else:
+                self._add(self._folder(path.rpartition("/")[0], (folder.uid, folder.gid)))
+            if image_path(path) not in self._made:
+                self.kept.append(document)
+                self.files[image_path(path)] = document
+                self._add(self._note(path, folder, SBOM + image_path(item.info), Digest.of(document)))
+            path = f"{item.info}/{PROVENANCE_NAME}"
+            self._add(self._note(path, folder, PROVENANCE + image_path(item.info), None))
+
+    def _note(self, path: str, folder: Entry, origin: str, postimage: Digest | None) -> LayerItem:
+        """A file of our own with the owner of `folder`, over an older one where a base that we built has it."""
+        existing = self.view.lookup(path)
+        old = existing.data if isinstance(existing, Found) else None
+        return LayerItem(
+            image_path(path),
+            "file",
+            origin,
+            0o644,
+            folder.uid,
+            folder.gid,
+            entry_time(self.created, None if old is None else old.mtime),
+            preimage=None if old is None else old.sha256,
+            postimage=postimage,
+        )

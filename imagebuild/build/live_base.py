@@ -55,7 +55,7 @@ class LiveBase:
         self.incomplete: set[str] = set()
         """Folders in which a glob looked and of which unread layers may hold more."""
         self._expected_new = expected_new
-        self._needs_bytes = needs_bytes
+        self.whole = needs_bytes
         self._listed = listed
         self._bytes_of = bytes_of
         self._at_hand = at_hand
@@ -105,7 +105,7 @@ class LiveBase:
                     found=kind.value,
                 )
             self.found[path] = found
-            data = self._bytes_of(found) if path in self._needs_bytes else self._at_hand(path, found)
+            data = self._bytes_of(found) if path in self.whole else self._at_hand(path, found)
             return BaseFile(data, found.data.mode, found.data.sha256)
         self._absent(path, resolved, found)
         return None

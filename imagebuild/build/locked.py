@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from imagebuild.build.contents import Contents
+from imagebuild.build.derived import SBOM
 from imagebuild.build.wanted import describe_wanted, differences
 from imagebuild.content.digest import Digest
 from imagebuild.errors import RefusedError
@@ -140,20 +141,23 @@ def change_bytes(platform: PlatformInputs, applied: AppliedSeries) -> dict[str, 
 
 
 def patch_content(inputs: Inputs) -> dict[Digest, str]:
-    """The part of `wanted_content` that no layer of the base holds: committed even with `content: cache`."""
-    return {
-        item.patch: f"the compiled patch of {item.path}"
-        for platform in inputs.platforms
-        for item in platform.changes
-        if item.patch is not None
-    }
+    """The part of `wanted_content` that no layer of the base holds, compiled patches and SBOMs: committed even with
+    `content: cache`."""
+    out: dict[Digest, str] = {}
+    for platform in inputs.platforms:
+        for item in platform.changes:
+            if item.patch is not None:
+                out[item.patch] = f"the compiled patch of {item.path}"
+            elif item.origin.startswith(SBOM) and item.postimage is not None:
+                out[item.postimage] = item.path
+    return out
 
 
 def wanted_content(
     inputs: Inputs, documents: Mapping[Digest, str], whole: Mapping[str, frozenset[str]]
 ) -> dict[Digest, str]:
-    """What the committed content folder must hold: documents of the base, files that are patched, RECORDs."""
-    out = dict(documents)
+    """What the committed content folder must hold: documents of the base, files that are patched, RECORDs, SBOMs."""
+    out = {**documents, **patch_content(inputs)}
     for platform in inputs.platforms:
         needed = whole[str(platform.platform)]
         for fact in platform.facts:
@@ -162,5 +166,4 @@ def wanted_content(
         for item in platform.changes:
             if item.patch is not None and item.preimage is not None:
                 out[item.preimage] = item.path
-                out[item.patch] = f"the compiled patch of {item.path}"
     return out

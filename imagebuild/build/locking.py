@@ -96,7 +96,7 @@ class Locker:
             analyses[name], layers[name] = self._read_down(child, asked[name], created, complete)
             self._kept_requirements(platform, analyses[name])
         inputs = self._inputs(tree, analyses, layers, created)
-        kept = {self.contents.put(data): "a compiled patch" for a in analyses.values() for data in a.kept}
+        kept = {self.contents.put(data): "a derived file" for a in analyses.values() for data in a.kept}
         files = {name: self._files(inputs, analysis) for name, analysis in analyses.items()}
         compressors = {str(p.platform): compressors_for(p, files[str(p.platform)]) for p in inputs.platforms}
         inputs = replace(

@@ -63,13 +63,18 @@ def join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def is_below(path: str, paths: Collection[str]) -> bool:
-    """Whether `path` or a folder above it is among `paths`."""
+def nearest_of(path: str, paths: Collection[str]) -> str | None:
+    """`path` itself or the nearest folder above it that is among `paths`; None where none is."""
     while path:
         if path in paths:
-            return True
+            return path
         path = path.rpartition("/")[0]
-    return False
+    return None
+
+
+def is_below(path: str, paths: Collection[str]) -> bool:
+    """Whether `path` or a folder above it is among `paths`."""
+    return nearest_of(path, paths) is not None
 
 
 def real_path(view: View, path: str) -> str | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Data
-from imagebuild.overlay.contents import is_below
+from imagebuild.overlay.contents import is_below, nearest_of
 from imagebuild.overlay.distributions import Distribution, Distributions
 from imagebuild.overlay.findings import Finding, Severity
 from imagebuild.overlay.record_rows import RecordRow, format_path, image_path, record_rows, replace_fields, row_path
 
 PROVENANCE_NAME = "imagebuild.json"
 """Our file in the dist-info of each patched distribution; its row has no hash, since its bytes depend on the RECORD."""
+SBOM_NAME = "sboms/imagebuild.cdx.json"
+"""Our SBOM in the dist-info of each patched distribution (PEP 770)."""
 
 _ALGORITHMS = frozenset(hashlib.algorithms_guaranteed) - {"shake_128", "shake_256"}
 
@@ -141,12 +143,23 @@ class RecordChange:
 @dataclass(frozen=True, slots=True)
 class RecordPlan:
     """`patched`: every distribution that owns something that changed (each gets a provenance file); `changes`: the RECORDs to edit; `findings`:
-    what is left as it is, and why; `not_proven`: RECORDs that could not be read."""
+    what is left as it is, and why; `not_proven`: RECORDs that could not be read; `touched`: by metadata folder, the paths of
+    the asked changes that concern each patched distribution."""
 
     patched: tuple[Distribution, ...]
     changes: tuple[RecordChange, ...]
     findings: tuple[Finding, ...]
     not_proven: tuple[str, ...]
+    touched: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+Describe = Callable[[Distribution, frozenset[str]], Mapping[str, Data | None]]
+"""Our own files in the dist-info of a patched distribution, by name below it, from the paths that concern it; None for one
+whose row has no hash."""
+
+
+def _provenance_only(_item: Distribution, _touched: frozenset[str]) -> Mapping[str, Data | None]:
+    return {PROVENANCE_NAME: None}
 
 
 def record_edits(
@@ -156,7 +169,7 @@ def record_edits(
     removed: Collection[str],
     added: Mapping[str, Data | None],
     keep: bool = False,
-    provenance: Collection[str] = (PROVENANCE_NAME,),
+    describe: Describe = _provenance_only,
 ) -> RecordPlan:
     """Which RECORDs follow from a set of changes, all paths resolved.
 
@@ -166,32 +179,35 @@ def record_edits(
     With `keep` (`derived: {record: keep}`) nothing changes and a finding says which RECORD is no longer true.
 
     An editable installation is patched where a file of its project is, though its RECORD lists none of them.
-    Each changed distribution gets a row without hash for each name of `provenance` (below its dist-info) too.
+    Each changed distribution gets rows for the files that `describe` names too.
     Raises RefusedError `overlay.record-signed` where a RECORD to change has a signature.
     """
     chosen: dict[str, tuple[dict[str, Data | None], set[str], dict[str, Data | None]]] = {}
+    touched: dict[str, set[str]] = {}
     findings: list[Finding] = []
     gone = frozenset(removed)
 
-    def of(item: Distribution) -> tuple[dict[str, Data | None], set[str], dict[str, Data | None]]:
+    def of(item: Distribution, path: str) -> tuple[dict[str, Data | None], set[str], dict[str, Data | None]]:
+        touched.setdefault(item.info, set()).add(path)
         return chosen.setdefault(item.info, ({}, set(), {}))
 
     for path, data in written.items():
         for item in distributions.owners(path):
-            of(item)[0][path] = data
+            of(item, path)[0][path] = data
     if gone:
         for item in distributions.items:
             for path in item.rows:
-                if is_below(path, gone):
-                    of(item)[1].add(path)
+                above = nearest_of(path, gone)
+                if above is not None:
+                    of(item, above)[1].add(path)
     for path, data in added.items():
         if distributions.owners(path):
             for item in distributions.owners(path):
-                of(item)[0][path] = data
+                of(item, path)[0][path] = data
             continue
         holders = _holders(distributions, path)
         if len(holders) == 1 and not path.endswith(".pyc"):
-            of(holders[0])[2][path] = data
+            of(holders[0], path)[2][path] = data
         elif len(holders) > 1:
             names = ", ".join(item.name for item in holders)
             findings.append(
@@ -202,7 +218,7 @@ def record_edits(
     for path in (*written, *gone, *added):
         project = _project(distributions, path)
         if project is not None:
-            of(project)
+            of(project, path)
     patched = tuple(item for item in distributions.items if item.info in chosen)
     changes = []
     for item in patched:
@@ -213,15 +229,16 @@ def record_edits(
             continue
         _refuse_signed(item)
         own, lost, new = chosen[item.info]
-        for name in provenance:
-            new.setdefault(f"{item.info}/{name}", None)
+        for name, data in describe(item, frozenset(touched[item.info])).items():
+            new.setdefault(f"{item.info}/{name}", data)
         changes.append(RecordChange(item, item.record, RecordEdits(own, frozenset(lost), new)))
     unread = tuple(
         f"which files {item.label} owns: /{item.record} was not read"
         for item in distributions.items
         if item.record is not None and item.record in item.unread
     )
-    return RecordPlan(patched, tuple(changes), tuple(findings), unread)
+    concerned = {info: frozenset(paths) for info, paths in touched.items()}
+    return RecordPlan(patched, tuple(changes), tuple(findings), unread, concerned)
 
 
 def _holders(distributions: Distributions, path: str) -> tuple[Distribution, ...]:

@@ -65,7 +65,7 @@ class LayerItem:
     """One entry of a layer that we write.
 
     `kind`: file, directory, symlink, whiteout.  `origin` says where it comes from: `change:ROOT/relative` (the series),
-    `record:/path`, `bytecode:/path of the source`, `provenance:/dist-info`, `parent`; in the artefacts layer `wheel:NAME`,
+    `record:/path`, `bytecode:/path of the source`, `provenance:/dist-info`, `sbom:/dist-info`, `parent`; in the artefacts layer `wheel:NAME`,
     `removed:/dist-info` (a version that a wheel replaces), `blob:ROOT/relative`, `stage:ROOT/relative`.  `preimage` is the digest of what
     it replaces (None: nothing), `postimage` of what it holds; a provenance file has no postimage here, since its bytes hold the content id.
     `patch` is the digest of the compiled patch (in the content folder) by which a derived file comes from its preimage.

@@ -28,7 +28,7 @@ from imagebuild.target.lock import load_lock
 from imagebuild.target.lock_types import Lock, PlatformInputs
 from imagebuild.target.workspace import Workspace
 
-FOLLOWS = ("record", "bytecode", "provenance", "parent", "removed")
+FOLLOWS = ("record", "bytecode", "provenance", "sbom", "parent", "removed")
 """Origins of entries that follow from a change without being one."""
 SINGLE = ("change", "blob", "stage")
 """Origins `KIND:ROOT/relative`: one path that an overlay names."""
@@ -57,7 +57,7 @@ class PatchedItem:
 
 @dataclass(frozen=True, slots=True)
 class DerivedItem:
-    """An entry that follows from the changes: its path, and `record`, `bytecode`, `provenance` or another origin."""
+    """An entry that follows from the changes: its path, and `record`, `bytecode`, `provenance`, `sbom` or another origin."""
 
     path: str
     origin: str
@@ -154,7 +154,7 @@ def collect_derived(lock: Lock) -> tuple[DerivedItem, ...]:
         DerivedItem(item.path, origin)
         for platform in lock.inputs.platforms
         for item in (*platform.artefacts, *platform.changes)
-        if (origin := item.origin.partition(":")[0]) in ("record", "bytecode", "provenance")
+        if (origin := item.origin.partition(":")[0]) in ("record", "bytecode", "provenance", "sbom")
         and not (origin == "bytecode" and item in platform.artefacts)
     }
     return tuple(sorted(found, key=lambda item: (item.origin, item.path)))

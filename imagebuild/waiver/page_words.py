@@ -87,7 +87,7 @@ ENGLISH = Words(
         "file": "file", "deletion": "deleted", "symlink": "symbolic link", "pin": "pinned wheel", "blob": "binary file",
         "stage": "output of a build stage", "environment": "environment default",
     },
-    derived={"record": "list of installed files", "bytecode": "stale bytecode, removed", "provenance": "note of the builder"},
+    derived={"record": "list of installed files", "bytecode": "stale bytecode, removed", "provenance": "note of the builder", "sbom": "SBOM of the changes"},
     results={"PASSED": "passed", "WARNED": "passed with warnings", "FAILED": "failed"},
     states={"open": "open", "draft": "draft", "merged": "merged", "closed": "closed"},
 )  # fmt: skip
@@ -130,7 +130,7 @@ CHINESE = Words(
         "file": "文件", "deletion": "已删除", "symlink": "符号链接", "pin": "固定版本的 wheel", "blob": "二进制文件",
         "stage": "构建阶段的产物", "environment": "环境变量默认值",
     },
-    derived={"record": "已安装文件清单", "bytecode": "过期字节码,已移除", "provenance": "构建器的说明"},
+    derived={"record": "已安装文件清单", "bytecode": "过期字节码,已移除", "provenance": "构建器的说明", "sbom": "改动的 SBOM"},
     results={"PASSED": "通过", "WARNED": "通过但有警告", "FAILED": "失败"},
     states={"open": "开放", "draft": "草稿", "merged": "已合并", "closed": "已关闭"},
 )  # fmt: skip

@@ -99,7 +99,7 @@ def test_two_files_deep_in_a_package_and_what_follows_from_them_are_the_layer(ru
             *(f"{SITE}/engine/{name}.py" for name in ("envs", "extra", "scheduler")),
             f"{SITE}/engine/.wh.legacy.py",
             *(f"{SITE}/engine/__pycache__/.wh.{name}.cpython-312.pyc" for name in ("envs", "legacy")),
-            *(f"{INFO}/{name}" for name in ("RECORD", "imagebuild.json")),
+            *(f"{INFO}/{name}" for name in ("RECORD", "imagebuild.json", "sboms", "sboms/imagebuild.cdx.json")),
         ]
     )
 

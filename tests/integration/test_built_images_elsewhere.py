@@ -65,6 +65,8 @@ def check_tree(rootfs: Path, *, owners: bool) -> None:
     kept = {path.name for path in (package / "__pycache__").iterdir()}
     assert kept == {"__init__.cpython-312.pyc"}
     assert json.loads((rootfs / INFO / "imagebuild.json").read_bytes())["content_id"].startswith("sha256:")
+    (sbom,) = rootfs.glob(f"{SITE}/*.dist-info/sboms/*.cdx.json")
+    assert json.loads(sbom.read_bytes())["components"][0]["pedigree"]["patches"]
     for line in (rootfs / INFO / "RECORD").read_text().splitlines():
         path, digest, size = line.split(",")
         data = (rootfs / SITE / path).read_bytes()
@@ -141,7 +143,7 @@ def test_umoci_unpacks_exactly_the_base_with_the_changes(
     assert different == {
         *(f"{SITE}/engine/{name}.py" for name in ("envs", "extra", "legacy", "scheduler")),
         *(f"{SITE}/engine/__pycache__/{name}.cpython-312.pyc" for name in ("envs", "legacy")),
-        *(f"{INFO}/{name}" for name in ("RECORD", "imagebuild.json")),
+        *(f"{INFO}/{name}" for name in ("RECORD", "imagebuild.json", "sboms", "sboms/imagebuild.cdx.json")),
     }
 
 

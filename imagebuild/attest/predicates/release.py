@@ -22,11 +22,16 @@ from imagebuild.target.lock_types import Lock
 
 @dataclass(frozen=True, slots=True)
 class ReleaseEvidence:
-    """A check's outcome: `digest` of its evidence file."""
+    """A check's outcome: `digest` of its statement's payload; `signed` whether anybody's key stands behind it."""
 
     check: str
     verdict: str
     digest: Digest
+    signed: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        unsigned = {} if self.signed else {"signed": False}
+        return {"check": self.check, "verdict": self.verdict, "digest": {"sha256": self.digest.hex}, **unsigned}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +82,7 @@ def release_predicate(lock: Lock, overlays: Sequence[Overlay], facts: ReleaseFac
             for overlay in overlays
         ],
         "waiver": waiver,
-        "evidence": [
-            {"check": item.check, "verdict": item.verdict, "digest": {"sha256": item.digest.hex}}
-            for item in facts.evidence
-        ],
+        "evidence": [item.to_json() for item in facts.evidence],
         "notProven": sorted({path for platform in inputs.platforms for path in platform.not_proven}),
         "tool": {"name": "imagebuild", "version": __version__},
         "source": {"gitCommit": facts.source_commit},

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from imagebuild import LABEL_PREFIX, __version__
 from imagebuild.attest.predicates.pedigree import Touched, patches_of
@@ -16,6 +17,7 @@ from imagebuild.attest.predicates.provenance import pinned_base
 from imagebuild.attest.predicates.vex import name_uuid
 from imagebuild.content.digest import Digest
 from imagebuild.host.clock import rfc3339
+from imagebuild.overlay.distributions import normalise_name
 from imagebuild.overlay.document import Overlay
 from imagebuild.target.lock_types import Inputs, LayerItem, PlatformInputs
 
@@ -35,18 +37,20 @@ class Package:
 
     @property
     def purl(self) -> str:
-        return f"pkg:pypi/{self.name.lower().replace('_', '-').replace('.', '-')}@{self.version}"
+        """The package URL (type pypi: the normalised name; a local version's `+` is percent-encoded)."""
+        return f"pkg:pypi/{normalise_name(self.name)}@{quote(self.version, safe=':')}"
+
+    @classmethod
+    def of(cls, dist_info: str, root: str = "") -> Package | None:
+        """The distribution of a dist-info folder, name and version as its name says them (PEP 627); None for another name."""
+        name, dash, version = dist_info.rpartition("/")[2].removesuffix(".dist-info").rpartition("-")
+        return cls(root, name, version) if dash else None
 
 
 def packages_of(platform: PlatformInputs) -> list[Package]:
-    """The distributions that own a root; name and version are those of its dist-info folder (PEP 627)."""
-    out = []
-    for root in platform.roots:
-        stem = root.dist_info.rpartition("/")[2].removesuffix(".dist-info")
-        name, dash, version = stem.rpartition("-")
-        if dash:
-            out.append(Package(root.name, name, version))
-    return out
+    """The distributions that own a root."""
+    found = (Package.of(root.dist_info, root.name) for root in platform.roots)
+    return [package for package in found if package is not None]
 
 
 def cyclonedx(
@@ -98,14 +102,15 @@ def _base(inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _property(name: str, value: str) -> dict[str, str]:
+def named_property(name: str, value: str) -> dict[str, str]:
+    """A CycloneDX property in our own namespace."""
     return {"name": PROPERTY + name, "value": value}
 
 
 def _image_properties(platform: PlatformInputs, overlays: Sequence[Overlay]) -> list[dict[str, str]]:
-    out = [_property("platform", str(platform.platform))]
+    out = [named_property("platform", str(platform.platform))]
     for overlay in overlays:
-        out.append(_property(f"overlay:{overlay.name}:license", overlay.license or "NOASSERTION"))
+        out.append(named_property(f"overlay:{overlay.name}:license", overlay.license or "NOASSERTION"))
     return out
 
 
@@ -140,7 +145,7 @@ def _patched(
             "patches": [patch for overlay in overlays for patch in patches_of(overlay, package.root, touched, read)],
             "notes": "files changed by overlays: " + ", ".join(sorted(item.path for item in own)),
         },
-        "properties": [_property(f"{_word(item)}-file", item.path) for item in sorted(own, key=lambda i: i.path)],
+        "properties": [named_property(f"{_word(item)}-file", item.path) for item in sorted(own, key=lambda i: i.path)],
     }
 
 

@@ -15,7 +15,7 @@ import pytest
 from imagebuild.build import reproduce as reproduce_module
 from imagebuild.build.artefact_store import ArtefactStore
 from imagebuild.build.events import Emitter
-from imagebuild.build.locked import stale_parts
+from imagebuild.build.locked import patch_content, stale_parts
 from imagebuild.build.opening import Opener
 from imagebuild.build.planning import plan_locked, plan_text
 from imagebuild.build.reproduce import image_blobs, reproduce
@@ -114,7 +114,9 @@ def test_the_record_follows_a_blob(bench: Callable[..., Any]) -> None:
     write(b, blob("engine/data/table.json", TABLE), b=TABLE)
     locked = b.lock()
     changes = {item.path.removeprefix(f"/{SITE}/"): item for item in locked.lock.inputs.platforms[0].changes}
-    assert set(changes) == {"engine-1.0.dist-info/RECORD", "engine-1.0.dist-info/imagebuild.json"}
+    info = "engine-1.0.dist-info"
+    ours = {f"{info}/{name}" for name in ("RECORD", "imagebuild.json", "sboms", "sboms/imagebuild.cdx.json")}
+    assert set(changes) == ours
     record = locked.analyses["linux/amd64"].files[f"/{SITE}/engine-1.0.dist-info/RECORD"].decode()
     assert f",{len(TABLE)}\n" in next(line + "\n" for line in record.splitlines() if "table.json" in line)
 
@@ -255,7 +257,7 @@ def test_a_patched_wheel_file_comes_out_of_the_wheel_again(bench: Callable[..., 
     )
     b.space.write_target(roots={"plugin": {"python": "plugin"}}, content="cache")
     lock = b.lock().lock
-    kept = {item.patch for p in lock.inputs.platforms for item in p.changes if item.patch is not None}
+    kept = patch_content(lock.inputs).keys()
     committed = b.contents.committed
     committed.keep_only(kept | {lock.inputs.base_digest, *(p.config for p in lock.inputs.platforms)})
     shutil.rmtree(b.space.cache / "content")

@@ -135,6 +135,8 @@ def test_what_a_later_change_patches_of_a_wheel_lies_above_it(wheels: Callable[.
         "plugin/core.py",
         "plugin-1.0.dist-info/RECORD",
         "plugin-1.0.dist-info/imagebuild.json",
+        "plugin-1.0.dist-info/sboms",
+        "plugin-1.0.dist-info/sboms/imagebuild.cdx.json",
     }
     core = changes["plugin/core.py"]
     assert core.preimage == Digest.of(PLUGIN["plugin/core.py"])

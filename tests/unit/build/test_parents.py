@@ -8,11 +8,12 @@ AMD64 = Platform.parse("linux/amd64")
 
 
 def folders(locked) -> dict[str, tuple[int, int, int, int, str]]:
+    """Those that are written for the changes; the SBOM's own folder is new and always is."""
     (platform,) = locked.lock.inputs.platforms
     return {
         item.path: (item.mode, item.uid, item.gid, item.mtime, item.origin)
         for item in platform.changes
-        if item.kind == "directory"
+        if item.kind == "directory" and not item.path.endswith(".dist-info/sboms")
     }
 
 
