@@ -143,6 +143,7 @@ class WheelLayer:
     installer: Installer = "pip"
     bytecode_of: tuple[str, ...] = ()
     editable: str = ""
+    without: tuple[str, ...] = ()
 
     @property
     def created_by(self) -> str:
@@ -150,7 +151,9 @@ class WheelLayer:
         return f"RUN {'uv pip' if self.installer == 'uv' else 'pip'} install {' '.join(names)}"
 
     def describe(self, platform: Platform) -> Any:
+        left_out = {"without": list(self.without)} if self.without else {}
         return {
+            **left_out,
             "kind": "wheel",
             "sha256": str(self.wheels[platform].sha256),
             "layout": [
@@ -170,7 +173,7 @@ class WheelLayer:
 
     def items(self, platform: Platform, layer_time: int, get_wheel: GetWheel) -> Iterator[Item]:
         wheel = get_wheel(self.wheels[platform])
-        install = WheelInstall(wheel, self.layout, self.installer, self.bytecode_of, self.editable)
+        install = WheelInstall(wheel, self.layout, self.installer, self.bytecode_of, self.editable, self.without)
         yield from with_parents(install.items(layer_time))
 
 

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         prog="python -m imagebuild.testing.bases", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"{', '.join(STAND_INS)} (default: these), demo, demo-all"
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(STAND_INS)} (default: these), h200-vllm, demo, demo-all"
     )
     parser.add_argument("-C", "--workspace", default=".", metavar="DIR", help="the folder that build/bases/ goes into")
     parser.add_argument(

@@ -16,6 +16,7 @@ from imagebuild.oci.platform import Platform
 from imagebuild.testing.base_layers import BaseLayer, FilesLayer, InterpreterLayer, RootLayer, WheelLayer
 from imagebuild.testing.demo_base import CREATED, DIGESTS, demo_spec
 from imagebuild.testing.dependency_layer import DependencyLayer
+from imagebuild.testing.h200_base import h200_vllm
 from imagebuild.testing.real_root import TreeLayer, python_of
 from imagebuild.testing.wheel_base import BaseSpec, MadeBase, make_base
 from imagebuild.testing.wheel_fetch import AMD64, ARM64, VLLM, Progress, WheelPin
@@ -208,23 +209,27 @@ STAND_INS: Mapping[str, StandIn] = {
 }
 """The bases of the targets of these names."""
 
+H200_DIGEST = Digest("215e8c58302157a88e1a090b4b9cf080d989384946912adca4f661c063155705")
+
 
 def _named(name: str) -> StandIn:
     demos = {"demo": (AMD64,), "demo-all": (AMD64, ARM64)}
     if name in demos:
         return StandIn(lambda places: demo_spec(demos[name]), DIGESTS[demos[name]])
+    if name == "h200-vllm":  # fetches wheels that no other base needs, so it is made when it is named
+        return StandIn(lambda places: h200_vllm(), H200_DIGEST)
     if name not in STAND_INS:
         raise InputError(
             "testing.unknown-base",
             f"there is no stand-in base {name[:80]!r}",
-            expected=", ".join([*STAND_INS, *demos]),
+            expected=", ".join([*STAND_INS, "h200-vllm", *demos]),
             found=name[:80],
         )
     return STAND_INS[name]
 
 
 def target_base(workspace: Path, name: str, progress: Progress | None = None) -> MadeBase:
-    """Makes `build/bases/NAME` in the workspace: one of STAND_INS, demo or demo-all.
+    """Makes `build/bases/NAME` in the workspace: one of STAND_INS, h200-vllm, demo or demo-all.
 
     Raises InputError `testing.unknown-base`, RefusedError `testing.other-base` when the bytes are not the ones that the
     committed target pins, and as `make_base`.

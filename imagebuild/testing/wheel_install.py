@@ -116,7 +116,8 @@ class WheelInstall:
 
     `bytecode_of` names modules (as in RECORD) that get a stand-in `.pyc`; pip's own are listed in RECORD, uv's and those
     that arise on first import are not.  `editable` is the folder (no leading `/`) where the package's source lies when it is installed
-    in place: the site folder then holds a `.pth` file and `direct_url.json` only.
+    in place: the site folder then holds a `.pth` file and `direct_url.json` only.  `without` names members of the wheel that
+    are left out, in RECORD too.
     """
 
     wheel: Path
@@ -124,6 +125,7 @@ class WheelInstall:
     installer: Installer = "pip"
     bytecode_of: Sequence[str] = ()
     editable: str = ""
+    without: tuple[str, ...] = ()
 
     def items(self, layer_time: int) -> Iterator[Item]:
         """Everything the installer writes, in RECORD's order of the wheel; RECORD itself last.
@@ -139,7 +141,7 @@ class WheelInstall:
             }
             sizes: dict[str, int] = {}
             for member in archive.infolist():
-                if member.is_dir() or member.filename == f"{info}/RECORD":
+                if member.is_dir() or member.filename in (f"{info}/RECORD", *self.without):
                     continue
                 item, changed = self._member(archive, member, info)
                 yield item
