@@ -33,6 +33,8 @@ VERBS = (
     Verb("gsm8k", "run GSM8K against an engine, compare runs, decide"),
     Verb("ref", "print the line by which docker, podman, enroot, pyxis or a recipe names the image"),
     Verb("waiver", "write, render and check waivers of patches"),
+    Verb("report", "write one page for reviewers, or the pull request's text"),
+    Verb("release", "bring a target from its lock to a signed, published release"),
     Verb("cache", "show or prune the cache"),
     Verb("schema", "print the JSON Schema of a file that people write"),
     Verb("explain", "explain an error code"),

@@ -1,0 +1,220 @@
+"""Everything that a report says of a target, gathered once for the page and for the pull request's text.
+
+The same files give the same facts: no clock is asked.  An expiry is judged only where a day is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from imagebuild.build.contents import Contents
+from imagebuild.check.gate import AGAIN, Demands, decide
+from imagebuild.check.results import load_run
+from imagebuild.check.verdicts import Verdict
+from imagebuild.errors import ImagebuildError
+from imagebuild.oci.platform import Platform
+from imagebuild.overlay.document import guards_for
+from imagebuild.release.report_checks import (
+    AccuracyResult,
+    SmokeResult,
+    accuracy_result,
+    accuracy_results,
+    load_documents,
+    smoke_results,
+)
+from imagebuild.release.report_files import ChangedFile, changed_files
+from imagebuild.target.workspace import Workspace
+from imagebuild.waiver.check import Asked, check_number
+from imagebuild.waiver.facts import TargetFacts, load_facts
+from imagebuild.waiver.findings import WaiverReport
+from imagebuild.waiver.gather import load_numbered, waiver_numbers
+
+
+@dataclass(frozen=True, slots=True)
+class GuardRow:
+    """One guarded path of one overlay: what the overlay expects, and what the lock found in the base (`state`: matches,
+    absent, absent-above, not-proven)."""
+
+    overlay: str
+    path: str
+    platform: Platform | None
+    before: str
+    after: str
+    git: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unproven:
+    """One thing that nobody has shown.  `kind` picks the sentence, `what` is its fact."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFacts:
+    """What a report says.  `reference` names the image, pinned; `problems` are checks that could not be made, in words;
+    `today` is the day on which expiries were judged, None for no day."""
+
+    facts: TargetFacts
+    reference: str
+    files: tuple[ChangedFile, ...]
+    guards: tuple[GuardRow, ...]
+    smoke: tuple[SmokeResult, ...]
+    accuracy: tuple[AccuracyResult, ...]
+    waivers: tuple[WaiverReport, ...]
+    problems: tuple[str, ...]
+    unproven: tuple[Unproven, ...]
+    commands: tuple[tuple[str, str], ...]
+    today: date | None = None
+
+    @property
+    def smoke_verdict(self) -> Verdict:
+        """The worst step of this image; `not-run` where the target asks for none."""
+        from imagebuild.check.verdicts import worst
+
+        steps = [step.verdict for one in self.smoke if one.counts for step in one.steps]
+        return worst(steps) if steps else Verdict.NOT_RUN
+
+    @property
+    def accuracy_verdict(self) -> Verdict:
+        """The last judgement that counts; `not-run` where none does."""
+        from imagebuild.check.verdicts import worst
+
+        counted = [one.verdict for one in self.accuracy if one.counts]
+        return worst(counted) if counted else Verdict.NOT_RUN
+
+
+def gather_report(workspace: Workspace, name: str, contents: Contents, today: date | None = None) -> ReportFacts:
+    """Raises RefusedError `lock.missing` or `lock.stale`, and what loading a target raises."""
+    facts = load_facts(workspace, name)
+    evidence = facts.target.folder / "evidence"
+    smoke = workspace.root / "build" / "smoke" / name
+    gsm8k = workspace.root / "build" / "gsm8k" / name
+    documents = load_documents([(smoke, workspace.shown(smoke)), (evidence, workspace.shown(evidence))])
+    files = changed_files(facts, contents)
+    results = smoke_results(facts, documents)
+    problems: list[str] = []
+    accuracy = [*_own_runs(facts, gsm8k, workspace.shown(gsm8k), problems), *accuracy_results(facts, documents)]
+    waivers = tuple(_waivers(workspace, facts, today, problems))
+    reference = facts.image or f"oci:build/{name}@{facts.lock.result.digest}"
+    made = ReportFacts(
+        facts,
+        reference,
+        files,
+        tuple(_guards(facts)),
+        results,
+        tuple(accuracy),
+        waivers,
+        tuple(problems),
+        (),
+        tuple(_commands(facts, reference)),
+        today,
+    )
+    from dataclasses import replace
+
+    return replace(made, unproven=tuple(_unproven(made)))
+
+
+def _own_runs(facts: TargetFacts, folder: Path, shown: str, problems: list[str]) -> Iterator[AccuracyResult]:
+    """The judgement of the runs below build/gsm8k/TARGET, made now with the target's own demands."""
+    asked = facts.target.checks.gsm8k if facts.target.checks is not None else None
+    if asked is None or not any((folder / arm / "summary.json").is_file() for arm in asked.arms):
+        return
+    try:
+        runs = {
+            arm: load_run(folder / arm) for arm in (*asked.arms, AGAIN) if (folder / arm / "summary.json").is_file()
+        }
+    except ImagebuildError as error:
+        problems.append(f"{shown}: {error.code}: {error.message.splitlines()[0].replace(str(folder), shown)}")
+        return
+    switched = any(overlay.switch is not None for overlay in facts.overlays)
+    gate = decide(
+        facts.name,
+        runs,
+        Demands(asked.threshold, asked.margin, asked.arms, asked.max_null, needs_proof=switched),
+    )
+    yield accuracy_result(facts, f"{shown} ({', '.join(runs)})", gate.to_json())
+
+
+def _waivers(
+    workspace: Workspace, facts: TargetFacts, today: date | None, problems: list[str]
+) -> Iterator[WaiverReport]:
+    numbers = {facts.target.waiver} if facts.target.waiver is not None else set()
+    for number in waiver_numbers(workspace):
+        try:
+            if facts.name in load_numbered(workspace, number).targets:
+                numbers.add(number)
+        except ImagebuildError as error:
+            problems.append(f"waiver {number}: {error.code}: {error.message.splitlines()[0]}")
+    # without a day nothing is past
+    asked = Asked(today if today is not None else date.min)
+    for number in sorted(numbers):
+        try:
+            yield check_number(workspace, number, asked)
+        except ImagebuildError as error:
+            problems.append(f"waiver {number}: {error.code}: {error.message.splitlines()[0]}")
+
+
+def _guards(facts: TargetFacts) -> Iterator[GuardRow]:
+    seen: dict[tuple[str, ...], list[Platform]] = {}
+    for platform in facts.lock.inputs.platforms:
+        states = {fact.change: fact for fact in platform.facts if fact.change}
+        for overlay in facts.overlays:
+            for path, guard in sorted(guards_for(overlay, platform.platform).items()):
+                fact = states.get(path)
+                expected = [("absent" if one is None else str(one)) for one in guard.preimage]
+                if fact is None:
+                    state = "not-proven"
+                else:
+                    state = "matches" if fact.state == "present" else fact.state
+                after = "absent" if guard.postimage is None else str(guard.postimage)
+                git = f"{guard.preimage_git or '-'} → {guard.postimage_git or '-'}"
+                key = (overlay.name, path, " or ".join(expected), after, git, state)
+                seen.setdefault(key, []).append(platform.platform)
+    every = len(facts.lock.inputs.platforms)
+    for (name, path, before, after, git, state), platforms in seen.items():
+        for one in [None] if len(platforms) == every else platforms:
+            yield GuardRow(name, path, one, before, after, git, state)
+
+
+def _commands(facts: TargetFacts, reference: str) -> Iterator[tuple[str, str]]:
+    name = facts.name
+    yield "lock", f"imagebuild lock {name} --check"
+    yield "build", f"imagebuild build {name}"
+    yield "recompute", f"imagebuild verify oci:build/{name}@{facts.lock.result.digest} --target {name}"
+    yield "reproduce", f"imagebuild reproduce {name}"
+    if facts.image is not None:
+        yield "signed", f"imagebuild verify {reference} --target {name} --key release.pub"
+    if facts.target.waiver is not None:
+        yield "waiver", f"imagebuild waiver check {facts.target.waiver}"
+
+
+def _unproven(report: ReportFacts) -> Iterator[Unproven]:
+    facts = report.facts
+    for platform in facts.lock.inputs.platforms:
+        for text in platform.not_proven:
+            yield Unproven("lock", f"{platform.platform}: {text}")
+    for row in report.guards:
+        if row.state == "not-proven":
+            yield Unproven("guard", row.path)
+    for one in report.smoke:
+        if one.counts and any(step.verdict in (Verdict.NOT_RUN, Verdict.NOT_PROVEN) for step in one.steps):
+            names = [step.name for step in one.steps if step.verdict in (Verdict.NOT_RUN, Verdict.NOT_PROVEN)]
+            yield Unproven("smoke", f"{one.platform}: {', '.join(names)}")
+        elif one.counts and not one.steps:
+            yield Unproven("no-smoke", one.platform)
+    if report.accuracy_verdict is Verdict.NOT_RUN:
+        yield Unproven("accuracy", str(facts.lock.result.content_id))
+    for file in report.files:
+        if file.missing:
+            yield Unproven("bytes", file.name)
+    yield Unproven("signature", report.reference)
+    if report.today is None and report.waivers:
+        yield Unproven("expiry", ", ".join(str(one.number) for one in report.waivers))
+    for text in report.problems:
+        yield Unproven("problem", text)
