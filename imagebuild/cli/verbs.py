@@ -35,6 +35,7 @@ VERBS = (
     Verb("waiver", "write, render and check waivers of patches"),
     Verb("report", "write one page for reviewers, or the pull request's text"),
     Verb("release", "bring a target from its lock to a signed, published release"),
+    Verb("matrix", "print the CI matrix: target by platform by check, with runner labels"),
     Verb("cache", "show or prune the cache"),
     Verb("schema", "print the JSON Schema of a file that people write"),
     Verb("explain", "explain an error code"),

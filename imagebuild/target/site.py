@@ -22,6 +22,7 @@ from imagebuild.content.schema import (
 from imagebuild.content.strict_yaml import load_yaml, no_entries
 from imagebuild.errors import InputError
 from imagebuild.overlay.vocabulary import DURATION, ENV, LINE, name_of
+from imagebuild.target.sku import SKUS
 
 RUNNERS = ("docker", "podman", "oci", "slurm", "host")
 CONTAINERS = ("pyxis", "oci")
@@ -31,7 +32,7 @@ CONTAINERS = ("pyxis", "oci")
 class Site:
     """One place where checks run.  `runner` starts containers there; with slurm `container` says how (pyxis with a
     squash file in `squash_folder`, or an OCI bundle).  `mounts` are `HOST:CONTAINER[:ro]`; `models` maps a model's id to
-    its folder; `time_limit` in seconds; `labels` are those of CI runners."""
+    its folder; `time_limit` in seconds; `labels` are those of CI runners; `skus` the accelerators that are there (none: any)."""
 
     name: str
     runner: str
@@ -45,6 +46,7 @@ class Site:
     models: Mapping[str, str] = field(default_factory=no_entries)
     env: Mapping[str, str] = field(default_factory=no_entries)
     labels: tuple[str, ...] = ()
+    skus: tuple[str, ...] = ()
     gpus: int | None = None
     time_limit: int = 7200
 
@@ -84,6 +86,10 @@ _SITE = Object(
         "models": Field(Map(LINE, _FOLDER), "model id: folder"),
         "env": Field(ENV, "environment of every run here"),
         "labels": Field(List(LINE, unique=True), "labels of CI runners"),
+        "skus": Field(
+            List(Text("an accelerator", choices=tuple(SKUS)), unique=True),
+            "accelerators of the place; any if left out",
+        ),
         "gpus": Field(Integer("a number of devices", minimum=1, maximum=1024), "devices of one node"),
         "time_limit": Field(DURATION, "longest time of one run"),
     },

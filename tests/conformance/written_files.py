@@ -145,6 +145,7 @@ GOOD: dict[str, Any] = {
                 "models": {"m/n": "/models/n"},
                 "env": {"X": "1"},
                 "labels": ["b300"],
+                "skus": ["b300", "gb300"],
                 "gpus": 8,
                 "time_limit": "2h",
             },
