@@ -15,7 +15,7 @@ def configure_actions(parser: argparse.ArgumentParser, verb: str, actions: Mappi
     choices = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     subparsers = []
     for action, summary in actions.items():
-        module = import_module(f"imagebuild.cli.{verb}_{action}")
+        module = import_module(_module(verb, action))
         sub = choices.add_parser(
             action,
             help=summary,
@@ -30,5 +30,9 @@ def configure_actions(parser: argparse.ArgumentParser, verb: str, actions: Mappi
 
 def run_action(verb: str, arguments: argparse.Namespace, session: Session) -> int:
     """Runs the chosen action; its exit code."""
-    code: int = import_module(f"imagebuild.cli.{verb}_{arguments.action}").run(arguments, session)
+    code: int = import_module(_module(verb, arguments.action)).run(arguments, session)
     return code
+
+
+def _module(verb: str, action: str) -> str:
+    return f"imagebuild.cli.{verb}_{action.replace('-', '_')}"

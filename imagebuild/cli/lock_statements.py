@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from imagebuild.cli.session import Session
 from imagebuild.errors import InputError, RefusedError
@@ -12,8 +12,6 @@ from imagebuild.errors import InputError, RefusedError
 if TYPE_CHECKING:
     from imagebuild.attest.statement import Statement
     from imagebuild.attest.subjects import ImageSubject
-
-MADE = ("provenance", "sbom", "vex")
 
 
 def statements_of_lock(
@@ -24,9 +22,8 @@ def statements_of_lock(
     Raises InputError `cli.usage`; RefusedError `attest.not-of-lock` where a manifest is not what the lock gives, so that
     no image is ever given another's provenance, and `lock.missing`, `lock.stale`.
     """
-    from imagebuild.attest.predicates.types import TYPES
-    from imagebuild.attest.statement import Statement
     from imagebuild.cli.targets import contents_of, current_lock, load_target_and_series
+    from imagebuild.release.statements import MADE, lock_statement
 
     if arguments.target is None or arguments.type not in MADE:
         raise InputError(
@@ -34,10 +31,13 @@ def statements_of_lock(
             f"there is no predicate of type {arguments.type}",
             expected=f"--predicate FILE, or --target TARGET with --type {', '.join(MADE)}",
         )
+    from imagebuild.attest.predicates.provenance import LOCAL_BUILDER
+
     loaded = load_target_and_series(session, arguments.target)
     lock = current_lock(session, loaded)
-    made = {item.manifest: str(item.platform) for item in lock.result.platforms}
-    inputs = {str(item.platform): item for item in lock.inputs.platforms}
+    contents = contents_of(session, arguments.target)
+    made = {item.manifest: item.platform for item in lock.result.platforms}
+    builder = arguments.builder_id or LOCAL_BUILDER
     out = []
     for subject in subjects:
         platform = made.get(subject.digest)
@@ -49,29 +49,12 @@ def statements_of_lock(
                 found=str(subject.digest),
                 hint=f"imagebuild build {arguments.target}",
             )
-        predicate: dict[str, Any] | None
-        if arguments.type == "provenance":
-            from imagebuild.attest.predicates.provenance import LOCAL_BUILDER, build_provenance
-
-            builder = arguments.builder_id or LOCAL_BUILDER
-            predicate = build_provenance(lock.inputs, inputs[platform], builder=builder)
-        elif arguments.type == "sbom":
-            from imagebuild.attest.predicates.sbom import cyclonedx
-
-            contents = contents_of(session, arguments.target)
-            predicate = cyclonedx(
-                lock.inputs, inputs[platform], loaded.overlays, contents.get, lock.notes.get("dropped", ())
+        statement = lock_statement(arguments.type, lock, platform, loaded.overlays, contents.get, builder)
+        if statement is None:
+            raise InputError(
+                "attest.bad-predicate",
+                f"no overlay of {arguments.target} lists `fixes`, so there is nothing to state",
+                expected="fixes: [CVE-…] in an overlay.yaml",
             )
-        else:
-            from imagebuild.attest.predicates.vex import openvex
-
-            authors = sorted({overlay.author for overlay in loaded.overlays if overlay.author})
-            predicate = openvex(lock.inputs, loaded.overlays, subject.digest, ", ".join(authors) or "unknown")
-            if predicate is None:
-                raise InputError(
-                    "attest.bad-predicate",
-                    f"no overlay of {arguments.target} lists `fixes`, so there is nothing to state",
-                    expected="fixes: [CVE-…] in an overlay.yaml",
-                )
-        out.append((subject, Statement.about(subject.digest, TYPES[arguments.type], predicate)))
+        out.append((subject, statement))
     return out

@@ -93,6 +93,7 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
             hint=f"did you mean: imagebuild {near[0]}" if near else "see imagebuild --help",
         )
     module = import_module(verb.module)
+    after = module.arrange(after) if hasattr(module, "arrange") else after
     parser = Parser(
         prog=f"imagebuild {name}",
         description=module.__doc__,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
@@ -90,6 +90,28 @@ class RegistrySink:
         the faults of transport; whatever opening our own blobs raises.
         """
         return _Push(self, self._view(image.base), image, name, force, self._allow_base_transfer).run()
+
+    def tag(
+        self, document: Document, name: str, *, labels: Mapping[str, str] | None = None, force: bool = False
+    ) -> Digest | None:
+        """Points a tag at a manifest or index that the repository holds whole; the digest that it pointed at before, where
+        that was another.  An equal digest under the tag is success at once.
+
+        Raises RefusedError `registry.tag-elsewhere` unless `force` or what is there carries the same `labels`;
+        `registry.tag-immutable`; the faults of transport.
+        """
+        there, digest, view = self.current(name), document.descriptor.digest, self._view()
+        if there == digest:
+            return None
+        if there is not None and not force:
+            check_tag(view, name, there, digest, labels or {})
+        Manifests(view).push(name, document.raw, document.descriptor.media_type)
+        self.client.ledger.set_tag(self._place.repository, name, digest)
+        return there
+
+    def holds(self, digest: Digest) -> bool:
+        """Whether the repository has a manifest or index: one HEAD."""
+        return Manifests(self._view()).resolve(digest) is not None
 
     def attach(self, manifest: Document, blobs: Sequence[LocalBlob]) -> bool:
         """Pushes an artifact that has a `subject`, its blobs first; True where the registry keeps referrers itself,

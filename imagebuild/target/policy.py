@@ -81,7 +81,8 @@ class WaiverRule:
 class Policy:
     """Everything that a policy says.  `revoked` maps digests of images to the reason; `repositories` are globs (empty:
     any), and so are `bases` (over the base's reference with its digest) and `builders` (over a provenance's builder.id);
-    `minimum_release` maps a target to the smallest release counter accepted; `not_proven` refuse or allow."""
+    `minimum_release` maps a target to the smallest release counter accepted; `not_proven` and `unsigned_evidence` (results of
+    checks that nobody signed, which a signed release names) are refuse or allow."""
 
     keys: Mapping[str, PolicyKey]
     require: tuple[Requirement, ...] = ()
@@ -92,6 +93,7 @@ class Policy:
     not_proven: str = "refuse"
     bases: tuple[str, ...] = ()
     builders: tuple[str, ...] = ()
+    unsigned_evidence: str = "refuse"
 
     def __post_init__(self) -> None:
         roles = {key.role for key in self.keys.values()}
@@ -224,6 +226,10 @@ POLICY = Object(
         ),
         "not_proven": Field(
             Text("refuse or allow", choices=("refuse", "allow")), "paths that the layers read do not settle"
+        ),
+        "unsigned_evidence": Field(
+            Text("refuse or allow", choices=("refuse", "allow")),
+            "results of smoke and gsm8k that nobody signed, where a signed release names them",
         ),
     },
     "a policy",

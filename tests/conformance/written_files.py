@@ -129,6 +129,7 @@ GOOD: dict[str, Any] = {
         "minimum_release": {"b300-vllm": 3},
         "waiver": {"required": True, "expired": "warn"},
         "not_proven": "refuse",
+        "unsigned_evidence": "allow",
     },
     "site": {
         "schema": 1,
