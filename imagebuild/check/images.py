@@ -39,6 +39,10 @@ class WholeSource:
     def location(self) -> str:
         return self._first.location
 
+    def sources(self) -> tuple[ImageSource, ...]:
+        """The sources that blobs come from, as far as they are open."""
+        return (self._first,) if self._base is None else (self._first, self._base)
+
     def _other(self) -> ImageSource:
         if self._base is None:
             self._base = self._open_base()

@@ -12,7 +12,7 @@ from typing import Any
 from imagebuild.check.runner import OUTPUT_LIMIT, CheckedImage, End, Job, Outcome, Server
 from imagebuild.check.runners.files import collect_folder, write_inputs
 from imagebuild.check.runners.place import Place, Scratch, job_environment, laid_out, remove_tree
-from imagebuild.check.runners.serving import Ended, ProcessServer, run_to_end
+from imagebuild.check.runners.serving import Ended, EndedServer, Live, ProcessServer, run_to_end
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
 from imagebuild.errors import UnavailableError
 from imagebuild.host import environment, process
@@ -31,6 +31,7 @@ class HostRunner:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._scratch = Scratch(place.scratch)
+        self._live = Live()
 
     def available(self) -> str | None:
         return None
@@ -38,8 +39,31 @@ class HostRunner:
     def run(self, image: CheckedImage, job: Job) -> Outcome:
         job = laid_out(job, self._place)
         folder = self._folder()
+        started = self._started(image, job, folder)
+        if isinstance(started, Outcome):
+            return started
+        return run_to_end(started, job.deadline, lambda ended, process: _finish(ended, process, folder))
+
+    def serve(self, image: CheckedImage, job: Job, port: int) -> Server:
+        job = laid_out(job, self._place)
+        folder = self._folder()
+        started = self._started(image, job, folder)
+        if isinstance(started, Outcome):
+            return EndedServer(started, port)
+        server = ProcessServer(started, port, job.deadline, lambda ended, process: _finish(ended, process, folder))
+        return self._live.add(server)
+
+    def close(self) -> None:
+        self._live.close()
+        self._scratch.close()
+
+    def _folder(self) -> Path:
+        with io_faults("the temporary folder", "making"):
+            return Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=self._scratch.folder()))
+
+    def _started(self, image: CheckedImage, job: Job, folder: Path) -> process.Process | Outcome:
         try:
-            started = self._start(image, job, folder)
+            return self._start(image, job, folder)
         except UnavailableError as error:
             remove_tree(folder)
             if error.code != "host.missing-program":
@@ -48,24 +72,6 @@ class HostRunner:
         except BaseException:
             remove_tree(folder)
             raise
-        return run_to_end(started, job.deadline, lambda ended, process: _finish(ended, process, folder))
-
-    def serve(self, image: CheckedImage, job: Job, port: int) -> Server:
-        job = laid_out(job, self._place)
-        folder = self._folder()
-        try:
-            started = self._start(image, job, folder)
-        except BaseException:
-            remove_tree(folder)
-            raise
-        return ProcessServer(started, port, job.deadline, lambda ended, process: _finish(ended, process, folder))
-
-    def close(self) -> None:
-        self._scratch.close()
-
-    def _folder(self) -> Path:
-        with io_faults("the temporary folder", "making"):
-            return Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX, dir=self._scratch.folder()))
 
     def _start(self, image: CheckedImage, job: Job, folder: Path) -> process.Process:
         given, left = write_inputs(folder, job.inputs)

@@ -12,7 +12,7 @@ from pathlib import Path
 from imagebuild.check.runner import IN, OUT, Job, Mount
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
 from imagebuild.content.strict_yaml import no_entries
-from imagebuild.errors import InputError
+from imagebuild.errors import InputError, UnavailableError
 from imagebuild.target.site import Site
 
 _INPUT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z")
@@ -49,8 +49,17 @@ def mount_of(text: str) -> Mount:
     return Mount(Path(source), target, mode == ["ro"])
 
 
-def laid_out(job: Job, place: Place) -> Job:
-    """The job with what the place adds; the job's own wins.
+def no_runner(name: str, why: str) -> UnavailableError:
+    return UnavailableError(
+        "check.no-runner",
+        f"the runner {name} cannot work here",
+        found=why,
+        hint="imagebuild doctor lists those that can",
+    )
+
+
+def laid_out(job: Job, place: Place, *, network: bool | None = None) -> Job:
+    """The job with what the place adds; the job's own wins.  `network` says otherwise than the job, for servers.
 
     Raises InputError `check.bad-job` for a command that is empty, an input that is no plain name, a variable that is none.
     """
@@ -63,7 +72,15 @@ def laid_out(job: Job, place: Place) -> Job:
     if not job.command or not all("\0" not in word for word in job.command):
         raise _bad("a job needs a command")
     environment = {**place.environment, **job.environment}
-    return replace(job, environment=environment, mounts=(*place.mounts, *job.mounts))
+    for mount in (*place.mounts, *job.mounts):
+        if not mount.target.startswith("/") or any(letter in f"{mount.source}{mount.target}" for letter in ":\0"):
+            raise _bad(f"the folder {mount.source} cannot be mounted at {mount.target!r}")
+    return replace(
+        job,
+        environment=environment,
+        mounts=(*place.mounts, *job.mounts),
+        network=job.network if network is None else network,
+    )
 
 
 def _bad(why: str) -> InputError:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from imagebuild.check.runner import End, Outcome
+from imagebuild.check.runner import End, Outcome, Server
 from imagebuild.host.clock import monotonic
 from imagebuild.host.process import Process
 
@@ -50,6 +50,38 @@ def _stop(process: Process, stop: Callable[[], None] | None, grace: float) -> No
         stop()
         process.wait(grace or 5.0)
     process.stop(grace)
+
+
+class Live:
+    """The servers of a runner, so that closing it leaves none of them."""
+
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+
+    def add(self, server: Server) -> Server:
+        self._servers.append(server)
+        return server
+
+    def close(self) -> None:
+        while self._servers:
+            self._servers.pop().stop()
+
+
+class EndedServer:
+    """A server that never came to be: `outcome` says why."""
+
+    def __init__(self, outcome: Outcome, port: int) -> None:
+        self.address = (LOOPBACK, port)
+        self._outcome = outcome
+
+    def ended(self) -> Outcome | None:
+        return self._outcome
+
+    def log_tail(self, limit: int = 20_000) -> str:
+        return ""
+
+    def stop(self) -> Outcome:
+        return self._outcome
 
 
 class ProcessServer:

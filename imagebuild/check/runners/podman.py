@@ -1,0 +1,281 @@
+"""`podman`: containers by the podman command line, as root or without, in podman's own storage.
+
+GPUs come by the Container Device Interface (`--device nvidia.com/gpu=all`), AMD's by their nodes.  Files go in and out
+as tar archives (`podman cp`), never through mounts, so that nothing on the machine ever belongs to a user of the image.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from imagebuild.check.runner import OUTPUT_LIMIT, CheckedImage, End, Job, Outcome, Server
+from imagebuild.check.runners import owner
+from imagebuild.check.runners.devices import cdi_names, check_devices, groups_of, machine_nodes
+from imagebuild.check.runners.files import TOTAL_LIMIT, collect_tar, inputs_tar
+from imagebuild.check.runners.limits import job_limits
+from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
+from imagebuild.check.runners.place import Place, Scratch, laid_out, no_runner
+from imagebuild.check.runners.serving import GRACE, Ended, EndedServer, Live, ProcessServer, run_to_end
+from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
+from imagebuild.errors import RefusedError, UnavailableError, clean
+from imagebuild.host import process
+
+LOAD_DEADLINE = 7200.0
+"""Seconds that podman may take to read an image."""
+DEADLINE = 300.0
+"""Seconds that podman may take for anything else of its own."""
+_NEVER = "0001-01-01"
+"""How a container's start is written that never was (Go's zero time)."""
+
+
+class PodmanRunner:
+    """Jobs in podman's containers.  `options` are podman's own, before its command (`--root`, `--runtime`)."""
+
+    name = "podman"
+
+    def __init__(self, place: Place, *, options: Sequence[str] = (), program: str = "podman") -> None:
+        self._place = place
+        self._base = [program, *options]
+        if place.runtime is not None:
+            self._base += ["--runtime", place.runtime]
+        self._scratch = Scratch(place.scratch)
+        self._live = Live()
+        self._loaded: list[str] = []
+        self._info: dict[str, Any] | None = None
+        self._why: str | None = None
+
+    def available(self) -> str | None:
+        if self._info is None and self._why is None:
+            try:
+                done = process.run([*self._base, "info", "--format", "json"], deadline=DEADLINE)
+                if done.code == 0:
+                    self._info = json.loads(done.stdout)
+                else:
+                    self._why = f"podman cannot work here: {_said(done.stderr)}"
+            except UnavailableError as error:
+                self._why = error.message
+            except ValueError:
+                self._why = "podman says nothing that could be understood of itself"
+            if self._info is not None:
+                self._sweep()
+        return self._why
+
+    def run(self, image: CheckedImage, job: Job) -> Outcome:
+        job = laid_out(job, self._place)
+        name = owner.job_name(job.name)
+        refused = self._create(image, job, name)
+        if refused is not None:
+            return refused
+        try:
+            started = process.start([*self._base, "start", "--attach", name], limit=OUTPUT_LIMIT)
+        except BaseException:
+            self._remove(name)
+            raise
+        return run_to_end(started, job.deadline, self._finish_of(image, name), lambda: self._kill(name))
+
+    def serve(self, image: CheckedImage, job: Job, port: int) -> Server:
+        job = laid_out(job, self._place, network=True)
+        name = owner.job_name(job.name)
+        refused = self._create(image, job, name)
+        if refused is not None:
+            return EndedServer(refused, port)
+        try:
+            started = process.start([*self._base, "start", "--attach", name], limit=OUTPUT_LIMIT)
+        except BaseException:
+            self._remove(name)
+            raise
+        finish = self._finish_of(image, name)
+        return self._live.add(ProcessServer(started, port, job.deadline, finish, lambda: self._stop(name)))
+
+    def close(self) -> None:
+        """Removes the images that this runner loaded, unless they are to be kept; other processes' containers on such an
+        image keep it."""
+        self._live.close()
+        while self._loaded:
+            image = self._loaded.pop()
+            if not self._place.keep:
+                self._call("rmi", image)
+        self._scratch.close()
+
+    # Images
+
+    def _image(self, image: CheckedImage) -> str:
+        """The id of the image in podman's storage, which is its config's digest; brought there if need be."""
+        child = child_of(image)
+        identity = child.manifest.config.digest.hex
+        if self._call("image", "exists", identity).code == 0:
+            return identity
+        with (
+            io_faults("the temporary folder", "making"),
+            tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self._scratch.folder()) as folder,
+        ):
+            # podman makes a name of the path that it is given, which must be one of its own kind and nobody else's
+            passing = f"imagebuild-{secrets.token_hex(8)}"
+            borrowed_layout(image, child, Path(folder, passing))
+            words = [*self._base, "pull", "--quiet", f"oci:{passing}:{engine_name(image)}"]
+            done = process.run(words, deadline=LOAD_DEADLINE, cwd=Path(folder))
+        if done.code != 0:
+            raise UnavailableError(
+                "check.image-not-loaded", f"podman does not take the image {image.digest}", found=_said(done.stderr)
+            )
+        found = (done.stdout.decode().split() or [""])[-1]
+        if found != identity:
+            raise RefusedError(
+                "check.engine-differs",
+                "podman holds another image than it was given",
+                expected=identity,
+                found=found or "nothing",
+            )
+        self._loaded.append(identity)
+        self._call("tag", identity, engine_name(image))
+        self._call("untag", identity, f"localhost/{passing}")
+        return identity
+
+    # Containers
+
+    def _create(self, image: CheckedImage, job: Job, name: str) -> Outcome | None:
+        """Makes the container with the job's inputs in it; an outcome where podman refuses to."""
+        check_devices(job.devices)
+        why = self.available()
+        if why is not None:
+            raise no_runner("podman", why)
+        identity = self._image(image)
+        done = self._call(
+            "create", "--name", name, *create_words(job, rootless=self._rootless()), *_command(identity, job)
+        )
+        try:
+            if done.code == 0:
+                done = self._call("cp", "-", f"{name}:/", stdin=inputs_tar(job.inputs))
+            if done.code == 0:
+                return None
+        except BaseException:
+            self._remove(name)
+            raise
+        self._remove(name)
+        return Outcome(End.NOT_STARTED, None, b"", b"", detail=_said(done.stderr), machine=self._machine(image))
+
+    def _finish_of(self, image: CheckedImage, name: str) -> Any:
+        def finish(ended: Ended, started: process.Process) -> Outcome:
+            try:
+                return self._outcome(image, name, ended, started)
+            finally:
+                self._remove(name)
+
+        return finish
+
+    def _outcome(self, image: CheckedImage, name: str, ended: Ended, started: process.Process) -> Outcome:
+        stdout, stderr = started.output()
+        state = self._state(name)
+        machine = self._machine(image)
+        if not state:
+            detail = f"podman knows the container no more: {_said(stderr)}"
+            return Outcome(End.LOST, None, stdout, stderr, {}, ended.seconds, detail, machine)
+        if str(state.get("StartedAt", _NEVER)).startswith(_NEVER):
+            return Outcome(End.NOT_STARTED, None, b"", b"", {}, ended.seconds, _said(stderr), machine)
+        copying = process.start([*self._base, "cp", f"{name}:/imagebuild/out", "-"], limit=2 * TOTAL_LIMIT)
+        if copying.wait(DEADLINE) is None:
+            copying.stop()
+        left = collect_tar(io.BytesIO(copying.output()[0]))
+        late = ended.end is End.DEADLINE
+        detail = "stopped at its deadline" if late else ("out of memory" if state.get("OOMKilled") else "")
+        code = None if late else int(state.get("ExitCode", -1))
+        return Outcome(
+            ended.end, code, stdout, stderr, left.files, ended.seconds, detail, {**machine, **left.machine()}
+        )
+
+    def _state(self, name: str) -> dict[str, Any]:
+        """The container's state once it is over: a container that ended is for a moment still called running."""
+        state: dict[str, Any] = {}
+        for _ in range(2):
+            done = self._call("inspect", "--type", "container", "--format", "{{json .State}}", name)
+            try:
+                state = dict(json.loads(done.stdout))
+            except (ValueError, TypeError):
+                return {}
+            if state.get("Status") not in ("running", "stopping"):
+                return state
+            self._call("wait", name, deadline=30)
+        return state
+
+    def _kill(self, name: str) -> None:
+        self._call("kill", "--signal", "KILL", name)
+
+    def _stop(self, name: str) -> None:
+        self._call("stop", "--time", str(int(GRACE)), name)
+
+    def _remove(self, name: str) -> None:
+        self._call("rm", "--force", "--time", "0", "--volumes", "--ignore", name)
+
+    def _sweep(self) -> None:
+        """Removes what killed processes of ours left behind."""
+        done = self._call("ps", "--all", "--filter", f"label={owner.OWNER}", "--format", "json")
+        try:
+            listed = json.loads(done.stdout or b"[]")
+        except ValueError:
+            return
+        for item in listed if isinstance(listed, list) else []:
+            if owner.is_stale(item.get("Labels") or {}):
+                self._remove(str(item["Id"]))
+
+    def _call(self, *words: str, stdin: bytes = b"", deadline: float = DEADLINE) -> process.Finished:
+        return process.run([*self._base, *words], deadline=deadline, stdin=stdin)
+
+    def _rootless(self) -> bool:
+        host = (self._info or {}).get("host") or {}
+        return bool((host.get("security") or {}).get("rootless"))
+
+    def _machine(self, image: CheckedImage) -> dict[str, Any]:
+        info = self._info or {}
+        runtime = ((info.get("host") or {}).get("ociRuntime") or {}).get("name")
+        return {
+            "runner": "podman",
+            "version": (info.get("version") or {}).get("Version"),
+            "runtime": runtime,
+            "rootless": self._rootless(),
+            "imageId": f"sha256:{child_of(image).manifest.config.digest.hex}",
+        }
+
+
+def create_words(job: Job, *, rootless: bool, limits: Mapping[str, tuple[int, int]] | None = None) -> list[str]:
+    """Options of `podman create` for a job (podman-create(1))."""
+    words = ["--pull", "never", "--http-proxy=false", "--log-driver", "k8s-file", "--log-opt", "max-size=64mb"]
+    words += ["--network", "host" if job.network else "none", "--shm-size", f"{job.shared_memory}b", "--pids-limit=-1"]
+    for name, value in sorted(owner.labels(job.deadline).items()):
+        words += ["--label", f"{name}={value}"]
+    for name, (soft, hard) in sorted((job_limits(job.devices is not None) if limits is None else limits).items()):
+        words += ["--ulimit", f"{name}={soft}:{hard}"]
+    environment = {**job.environment, "IMAGEBUILD_IN": "/imagebuild/in", "IMAGEBUILD_OUT": "/imagebuild/out"}
+    for name in job.unset:
+        environment.pop(name, None)
+        words += ["--unsetenv", name]
+    for name, value in sorted(environment.items()):
+        words += ["--env", f"{name}={value}"]
+    for mount in job.mounts:
+        words += ["--volume", f"{mount.source}:{mount.target}:{'ro' if mount.read_only else 'rw'}"]
+    if job.devices is not None:
+        words += ["--security-opt", "label=disable"]
+        if job.devices.vendor == "nvidia":
+            for name in cdi_names(job.devices):
+                words += ["--device", name]
+        else:
+            nodes = machine_nodes(job.devices)
+            for node in nodes:
+                words += ["--device", node.path]
+            for group in ["keep-groups"] if rootless else map(str, groups_of(nodes)):
+                words += ["--group-add", group]
+    return words
+
+
+def _command(image: str, job: Job) -> list[str]:
+    return ["--entrypoint", json.dumps([job.command[0]]), image, *job.command[1:]]
+
+
+def _said(stderr: bytes) -> str:
+    lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    return clean("; ".join(lines[-3:]) or "it gave no reason", 1000)
