@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from imagebuild.attest.check import Check
 from imagebuild.attest.dsse import verify_envelope
 from imagebuild.attest.predicates import image_signature
+from imagebuild.attest.simple_signature import FoundSignature, fetch_signatures, signature_tag, verify_signature
 from imagebuild.attest.statement import Statement, read_statement
 from imagebuild.attest.storage import FoundBundle, fetch_bundles
 from imagebuild.attest.subjects import ImageSubject, describe
@@ -23,18 +25,20 @@ SHOWN = 10
 @dataclass(frozen=True, slots=True)
 class VerifiedStatement:
     """A statement about one digest that trusted keys signed (under each name that a key is trusted by); `referrer` is
-    the digest of the manifest that it came in."""
+    the digest of the manifest that it came in.  A signature of the older form (`older`) is the statement of an image
+    signature, and `referrer` the digest of its payload."""
 
     subject: Digest
     referrer: Digest
     statement: Statement
     keys: tuple[TrustedKey, ...]
+    older: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was found about one manifest or index.  `ignored` says, a line each, why other bundles do not count;
-    `unavailable` why it could not be found out what is attached."""
+    `unavailable` why it could not be found out what else is attached: what was found counts all the same."""
 
     subject: ImageSubject
     verified: tuple[VerifiedStatement, ...]
@@ -46,10 +50,7 @@ class Evidence:
 
     def limited_to(self, keys: Collection[TrustedKey]) -> Evidence:
         """The same as if these keys alone were trusted."""
-        kept = [
-            VerifiedStatement(item.subject, item.referrer, item.statement, tuple(k for k in item.keys if k in keys))
-            for item in self.verified
-        ]
+        kept = [replace(item, keys=tuple(k for k in item.keys if k in keys)) for item in self.verified]
         left = [
             f"{item.referrer.short(12)}: signed by " + ", ".join(map(str, item.keys)) + ", which does not count here"
             for item, limited in zip(self.verified, kept, strict=True)
@@ -80,23 +81,40 @@ def verify_bundle(found: FoundBundle, subject: Digest, keys: Sequence[TrustedKey
     )
 
 
+def verify_older(found: FoundSignature, subject: Digest, keys: Sequence[TrustedKey]) -> VerifiedStatement:
+    """A signature of the older form as what it says: the statement of an image signature.  Raises as verify_signature."""
+    signed = verify_signature(found, subject, [item.key for item in keys])
+    statement = image_signature.image_signature(subject)
+    return VerifiedStatement(subject, found.digest, statement, tuple(k for k in keys if k.key in signed), older=True)
+
+
 def gather(source: ImageSource, subjects: Sequence[ImageSubject], keys: Sequence[TrustedKey]) -> list[Evidence]:
     """The evidence about each subject, read from `source`."""
     return [_gather(source, subject, keys) for subject in subjects]
 
 
 def _gather(source: ImageSource, subject: ImageSubject, keys: Sequence[TrustedKey]) -> Evidence:
-    try:
-        found = fetch_bundles(source, subject.digest)
-    except UnavailableError as error:
-        return Evidence(subject, (), (), error)
-    verified, ignored = [], []
-    for item in found:
+    verified: list[VerifiedStatement] = []
+    ignored: list[str] = []
+
+    def judge(digest: Digest, verify: Callable[[], VerifiedStatement]) -> None:
         try:
-            verified.append(verify_bundle(item, subject.digest, keys))
+            verified.append(verify())
         except ImagebuildError as error:
-            ignored.append(f"{item.digest.short(12)}: {describe(error)} [{error.code}]")
-    return Evidence(subject, tuple(verified), tuple(ignored))
+            ignored.append(f"{digest.short(12)}: {describe(error)} [{error.code}]")
+
+    unavailable: UnavailableError | None = None
+    try:
+        for item in fetch_bundles(source, subject.digest):
+            judge(item.digest, partial(verify_bundle, item, subject.digest, keys))
+    except UnavailableError as error:
+        unavailable = error
+    try:
+        for signature in fetch_signatures(source, subject.digest):
+            judge(signature.digest, partial(verify_older, signature, subject.digest, keys))
+    except UnavailableError as error:
+        unavailable = unavailable or error
+    return Evidence(subject, tuple(verified), tuple(ignored), unavailable)
 
 
 def cannot_tell(code: str, evidence: Evidence, message: str) -> Check:
@@ -119,20 +137,24 @@ def signature_checks(evidence: Sequence[Evidence], keys: Sequence[TrustedKey], t
     Only a statement of the signature's own type counts: a key that vouched for an SBOM has not signed the image.
     """
     out = []
-    for each in evidence:
-        item = each.limited_to(keys)
+    for every in evidence:
+        item = every.limited_to(keys)
         message = f"the {item.subject.name} {item.subject.digest} is signed"
-        if item.unavailable is not None:
+        found = item.of_type(image_signature.TYPE)
+        signers = list({k.key: k for each in found for k in each.keys}.values())
+        good = count_signers(signers) >= threshold
+        if item.unavailable is not None and not good:
             out.append(cannot_tell("verify.signature", item, message))
             continue
-        signers = list({k.key: k for found in item.of_type(image_signature.TYPE) for k in found.keys}.values())
         there = ", ".join(str(key) for key in signers)
-        kinds = sorted({found.statement.predicate_type for found in item.verified} - {image_signature.TYPE})
+        if found and all(each.older for each in found):
+            there += f", in the older form ({signature_tag(item.subject.digest)})"
+        kinds = sorted({said.statement.predicate_type for said in item.verified} - {image_signature.TYPE})
         otherwise = f"signed statements of other types only: {', '.join(kinds)}" if kinds else "nothing is attached"
         out.append(
             Check(
                 "verify.signature",
-                count_signers(signers) >= threshold,
+                good,
                 message,
                 f"{threshold} of: " + ", ".join(str(key) for key in keys),
                 there or reasons(item, otherwise),

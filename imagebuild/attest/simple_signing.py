@@ -1,5 +1,4 @@
-"""The older form of image signatures, which many verifiers still read: a manifest under the tag `sha256-HEX.sig` whose
-layers are payloads (containers/image, container-signature: simple signing) and whose annotations hold the signatures."""
+"""Writing the older form of image signatures, which many verifiers still read, to a registry."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import io
 from typing import Any
 
 from imagebuild.attest.keys import Signer
-from imagebuild.content.canonical import canonical_json
+from imagebuild.attest.simple_signature import SIGNATURE, SIMPLE_SIGNING, signature_tag, simple_payload
 from imagebuild.content.digest import Digest
 from imagebuild.errors import ImagebuildError, UnavailableError
 from imagebuild.oci import media_types as mt
@@ -23,27 +22,7 @@ from imagebuild.registry.manifests import Manifests
 from imagebuild.registry.statistics import Statistics
 from imagebuild.registry.uploads import LocalContent, push_blob
 
-SIMPLE_SIGNING = "application/vnd.dev.cosign.simplesigning.v1+json"
-SIGNATURE = "dev.cosignproject.cosign/signature"
 WRITES = 5
-
-
-def signature_tag(subject: Digest) -> str:
-    return f"sha256-{subject.hex}.sig"
-
-
-def simple_payload(subject: Digest, name: str) -> bytes:
-    """What is signed; `name` is the repository as the signer calls it."""
-    return canonical_json(
-        {
-            "critical": {
-                "identity": {"docker-reference": name},
-                "image": {"docker-manifest-digest": str(subject)},
-                "type": "cosign container image signature",
-            },
-            "optional": None,
-        }
-    )
 
 
 def push_simple_signature(client: RegistryClient, repository: Repository, subject: Digest, signer: Signer) -> bool:

@@ -196,6 +196,21 @@ def test_the_older_tag_verifies_too(sid: SidPrograms, place: Place, capsys: pyte
         assert claim["critical"]["type"] == "cosign container image signature"
 
 
+def test_we_verify_the_older_form_that_cosign_makes(
+    sid: SidPrograms, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sid.run("sh", "-c", "cd /mnt && cosign generate-key-pair", environment=PASSWORD)
+    public = sid.folder / "cosign.pub"
+    older = ("--new-bundle-format=false", "-r", "--key", "/mnt/cosign.key", *SIGNING)
+    sid.run("cosign", "sign", *older, place.at(), environment=PASSWORD)
+    assert {f"sha256-{digest.hex}.sig" for digest in place.digests} <= set(place.tags())
+    found = checks(answer(capsys, "verify", place.at(), "--key", str(public)), "verify.signature")
+    assert [check["passed"] for check in found] == [True] * 3
+    assert all("in the older form" in check["found"] for check in found)
+    _, strange = store_key_pair(KeySigner.make(), sid.folder / "strange", None)
+    answer(capsys, "verify", place.at(), "--key", str(strange), code=1)
+
+
 def test_another_repository_holds_them(sid: SidPrograms, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     private, public = keys(sid)
     elsewhere = place.name.replace("me/engine", "us/evidence")
