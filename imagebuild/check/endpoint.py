@@ -64,6 +64,8 @@ class Reply:
 class Client:
     """Requests to one endpoint.  Safe to use from several threads; connections are kept and used again until `close`.
 
+    `metrics` is where a worker shows its counters, if not at the endpoint.
+
     Once a request has found nobody under the address `attempts` times over, the server counts as `lost` and later
     requests fail at once, so that a run against a dead server ends.
     """
@@ -76,8 +78,10 @@ class Client:
         attempts: int = 5,
         timeout: float = 1800.0,
         sleep: Callable[[float], None] = clock.sleep,
+        metrics: Endpoint | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.metrics = metrics
         self.attempts = attempts
         self.timeout = timeout
         self.lost = threading.Event()
@@ -113,9 +117,18 @@ class Client:
         return (self._key,) if self._key else ()
 
     def counters(self, parse: Callable[[str], dict[str, float]]) -> dict[str, float]:
-        """The engine's counters under `/metrics`; none where it has no such page."""
+        """The engine's counters under `/metrics`, and those of its worker where `metrics` says that it has its own; none
+        where there is no such page."""
         reply = self._once("GET", "/metrics", b"")
-        return parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else {}
+        found = parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else {}
+        if self.metrics is not None:
+            with Client(self.metrics, timeout=30.0) as other:
+                found = {**found, **other.counters(parse)}
+        return found
+
+    def status(self, path: str) -> int:
+        """The status of a GET, 0 where nobody answered; nothing is raised, for waiting until a server is up."""
+        return self._once("GET", path, b"").status
 
     def post(self, path: str, body: bytes, accept: Callable[[bytes], bool]) -> Reply:
         """Sends until there is a status 200 with a body that `accept` takes, or asking again cannot help."""

@@ -126,6 +126,8 @@ def _other_protocol(arm: str, run: Run, demands: Demands) -> Iterator[str]:
         yield f"{arm}: other questions than the pinned ones ({data.get('test')})"
     elif run.questions != data.get("questions"):
         yield f"{arm}: {run.questions} of {data.get('questions')} questions"
+    if isinstance(settings, dict) and settings.get("max_tokens_asked") is not None:
+        yield f"{arm}: answers were cut at {settings['max_tokens_asked']} tokens, which is not the protocol's length"
 
 
 def _identities(runs: Mapping[str, Run], arms: tuple[str, ...]) -> Iterator[GateCheck]:

@@ -1,4 +1,4 @@
-"""One GSM8K run against a running endpoint: lm-eval as a child process, the recording proxy between.
+"""One GSM8K run against a served model: lm-eval as a child process, the recording proxy between.
 
 The folder of a run holds `answers.jsonl` (every answer as it came), lm-eval's `results_*.json` and `samples_*.jsonl`,
 `meta_env.json` (InferenceX's keys and ours) and `summary.json`.  Stopped at any moment, the same call goes on with the
@@ -17,9 +17,11 @@ from typing import Any
 
 from imagebuild.check import protocol
 from imagebuild.check.answers import Answer, AnswerLog
+from imagebuild.check.arms import ARMS
 from imagebuild.check.compare import run_faults
 from imagebuild.check.endpoint import Client
-from imagebuild.check.metrics import acceptance_length, parse_counters, switch_proof
+from imagebuild.check.metrics import acceptance_length, parse_counters
+from imagebuild.check.proofs import WantedProof, all_proven, counter_proof, unproven
 from imagebuild.check.protocol import Dataset
 from imagebuild.check.proxy import EvaluationProxy
 from imagebuild.check.results import Run, load_run
@@ -28,14 +30,15 @@ from imagebuild.content.files import atomic_write, io_faults
 from imagebuild.errors import InputError, RefusedError, UnavailableError, clean
 from imagebuild.host import clock, environment, process
 
-ARMS = ("base", "base-again", "off", "on")
 SETTINGS = "run.json"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """What is to be run.  `meta` are facts that the caller declares (image digest, switch, hardware, …) and that stand
-    in meta_env.json as such; `python` has lm-eval; `counter` proves the switch; `deadline` in seconds."""
+    in meta_env.json as such; `python` has lm-eval; `proofs` are what shows that the switched branch ran, for an arm
+    that has to; `max_tokens` cuts answers shorter than the protocol does (such a run passes no gate); `deadline` in
+    seconds."""
 
     folder: Path
     target: str
@@ -47,7 +50,8 @@ class RunRequest:
     concurrency: int = 64
     limit: int | None = None
     chat: bool = True
-    counter: str | None = None
+    max_tokens: int | None = None
+    proofs: tuple[WantedProof, ...] = ()
     max_null: int = 0
     deadline: float = 86_400.0
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -55,13 +59,21 @@ class RunRequest:
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
             raise InputError("check.bad-arm", "no such arm", expected=" | ".join(ARMS), found=self.arm)
-        if self.concurrency < 1 or (self.limit is not None and self.limit < 1):
-            raise InputError("check.bad-count", "concurrency and limit are at least 1")
+        if any(number is not None and number < 1 for number in (self.concurrency, self.limit, self.max_tokens)):
+            raise InputError("check.bad-count", "concurrency, limit and tokens of an answer are at least 1")
 
     @property
     def expected(self) -> int:
         """Questions that will be asked."""
         return min(self.limit or self.dataset.questions, self.dataset.questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Who looks on: `resumed` is told how many answers are kept, `answered` each new one."""
+
+    resumed: Callable[[int], None] = lambda count: None
+    answered: Callable[[Answer], None] = lambda answer: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +120,14 @@ def ask_server(client: Client, model: str | None) -> Served:
     return Served(model, length if isinstance(length, int) else None, str(version) if version is not None else None)
 
 
-def run_gsm8k(request: RunRequest, client: Client, on_answer: Callable[[Answer], None] | None = None) -> Finished:
+Closing = Callable[[], Mapping[str, Any]]
+"""Called when the last question is answered and the counters are read: what else stands in meta_env.json.  Whoever started
+the engine stops it then, so that its whole log is known; `proofs` among it is what that log proves."""
+
+
+def run_gsm8k(
+    request: RunRequest, client: Client, watch: Watch | None = None, closing: Closing | None = None
+) -> Finished:
     """Runs, or goes on with, one arm.
 
     Raises InputError for what is asked wrongly, RefusedError `check.other-run` where the folder holds a run with other
@@ -118,14 +137,17 @@ def run_gsm8k(request: RunRequest, client: Client, on_answer: Callable[[Answer],
     """
     _check_lm_eval(request.python)
     served = ask_server(client, request.model)
+    watch = watch or Watch()
     max_tokens = protocol.longest_answer(request.context or served.context or 1 << 20)
+    max_tokens = min(max_tokens, request.max_tokens or max_tokens)
     settings = _settings(request, served, max_tokens)
     with io_faults(request.folder, "writing"):
         request.folder.mkdir(parents=True, exist_ok=True)
     _same_settings(request.folder / SETTINGS, settings)
     before, began = client.counters(parse_counters), clock.monotonic()
     with AnswerLog(request.folder / "answers.jsonl", client.secrets) as log:
-        with EvaluationProxy(client, log, on_answer) as proxy:
+        watch.resumed(log.resumed)
+        with EvaluationProxy(client, log, watch.answered) as proxy:
             code, tail = _evaluate(request, served, max_tokens, proxy)
         if proxy.failure is not None:
             raise proxy.failure
@@ -138,6 +160,9 @@ def run_gsm8k(request: RunRequest, client: Client, on_answer: Callable[[Answer],
             hint="the answers so far are kept; run the same command to go on",
         )
     after, earlier = client.counters(parse_counters), _earlier(request.folder / "meta_env.json")
+    facts = dict(closing()) if closing is not None else {}
+    counted = [counter_proof(wanted, before, after) for wanted in request.proofs]
+    proven = all_proven(request.proofs, [*counted, *facts.pop("proofs", ())])
     meta = {
         **_inferencex(request, served),
         "arm": request.arm,
@@ -145,7 +170,8 @@ def run_gsm8k(request: RunRequest, client: Client, on_answer: Callable[[Answer],
         **request.meta,
         "engine_version": served.version,
         "mean_acceptance_length": acceptance_length(before, after) or earlier.get("mean_acceptance_length"),
-        "switch_proof": switch_proof(before, after, request.counter) or earlier.get("switch_proof"),
+        "switch_proof": proven or earlier.get("switch_proof"),
+        **facts,
         "settings": settings,
         "eval_exit_code": code,
     }
@@ -182,6 +208,8 @@ def _judge(run: Run, request: RunRequest, client: Client, models: list[str]) -> 
             f"the server was lost; {run.counts.failed} questions were not answered, the answers so far are kept",
         )
     faults = list(run_faults(run, request.arm, request.max_null))
+    if request.proofs and not run.meta.get("switch_proof"):
+        faults.append(unproven(request.proofs))
     if len(models) > 1:
         faults.append(f"answers came from several models: {', '.join(models)}")
     if run.questions != request.expected:
@@ -215,6 +243,7 @@ def _settings(request: RunRequest, served: Served, max_tokens: int) -> dict[str,
         "limit": request.limit,
         "concurrency": request.concurrency,
         "max_tokens": max_tokens,
+        "max_tokens_asked": request.max_tokens,
         "shots": protocol.SHOTS,
         "lm_eval": protocol.LM_EVAL,
         "dataset": request.dataset.to_json(),

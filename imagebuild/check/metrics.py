@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 DRAFTS = "vllm:spec_decode_num_drafts_total"
+LAST_LENGTH = "sglang:spec_accept_length"
 
 
 def parse_counters(text: str) -> dict[str, float]:
@@ -33,12 +33,11 @@ def grown(before: Mapping[str, float], after: Mapping[str, float], name: str) ->
 
 
 def acceptance_length(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Mean tokens a step of speculative decoding, the verified one included; None without speculation."""
+    """Mean tokens a step of speculative decoding, the verified one included; None without speculation.
+
+    vLLM counts accepted tokens and drafts.  SGLang only shows the length of its last steps: that value after the run.
+    """
     accepted, drafts = grown(before, after, ACCEPTED), grown(before, after, DRAFTS)
-    return None if accepted is None or not drafts else 1 + accepted / drafts
-
-
-def switch_proof(before: Mapping[str, float], after: Mapping[str, float], counter: str | None) -> dict[str, Any] | None:
-    """Evidence that the switched branch ran in this very run; None where the counter is missing or stood still."""
-    growth = grown(before, after, counter) if counter is not None else None
-    return {"counter": counter, "grown": growth} if growth else None
+    if accepted is not None and drafts:
+        return 1 + accepted / drafts
+    return after.get(LAST_LENGTH) or None

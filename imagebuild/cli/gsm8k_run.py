@@ -1,63 +1,146 @@
-"""Run GSM8K against a running OpenAI-compatible endpoint and keep every answer.
+"""Run GSM8K and keep every answer.
 
-The protocol is InferenceX's: lm-eval 0.4.13, five shots as turns, greedy, all questions.  A recording proxy of ours
-stands between; an interrupted run goes on with the answers it has.  The endpoint must be up already: starting an engine
-from an image is not part of this verb yet.  A key is taken from the variable named by --key-variable.
+Without --endpoint the engine is started from the image by the target's `serve`, once for each arm: `base` from the unpatched
+base, `off` and `on` from the built image with the overlays' switches set; it is stopped afterwards.  With --endpoint a running
+OpenAI-compatible server is asked, one arm at a time.  The protocol is InferenceX's: lm-eval 0.4.13, five shots as turns, greedy,
+all questions.  A recording proxy of ours stands between; an interrupted run goes on with the answers it has.
 
-Example:
-  imagebuild gsm8k run b300-vllm --arm on --endpoint http://127.0.0.1:8000 --data gsm8k --image sha256:…
+Examples:
+  imagebuild gsm8k run b300-vllm --data gsm8k --runner docker --churn
+  imagebuild gsm8k run b300-vllm --arm on --data gsm8k --site lab
+  imagebuild gsm8k run b300-vllm --arm on --data gsm8k --endpoint http://127.0.0.1:8000 --image sha256:…
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imagebuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from imagebuild.check.answers import Answer
+    from imagebuild.check.engine_run import ArmResult
+    from imagebuild.check.gsm8k import RunRequest
     from imagebuild.target.document import Target
-
-EVERY = 5.0
-"""Seconds between lines of progress."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target's name")
-    parser.add_argument("--endpoint", metavar="URL", required=True, help="where the engine serves, http://HOST:PORT")
-    parser.add_argument("--arm", metavar="ARM", required=True, help="what is served: base, base-again, off or on")
+    parser.add_argument(
+        "--arm", metavar="ARM", action="append", default=[],
+        help="base, base-again, off or on; may be repeated (default: the arms of checks.gsm8k)",
+    )  # fmt: skip
+    parser.add_argument("--churn", action="store_true", help="run base once more, to know the churn of the base itself")
     parser.add_argument("--data", metavar="PATH", required=True, help="folder with GSM8K's test.jsonl and train.jsonl")
+    parser.add_argument("--endpoint", metavar="URL", help="a running server, http://HOST:PORT; nothing is started then")
+    parser.add_argument(
+        "--runner", metavar="NAME", help="docker, podman, oci, slurm or host (default: the site's, else docker)"
+    )
+    parser.add_argument("--site", metavar="NAME", help="a site of sites.yaml: runner, mounts, models, environment")
+    parser.add_argument(
+        "--image", metavar="REF",
+        help="the patched image (default: the built one); with --endpoint the digest of what is served, as declared by you",
+    )  # fmt: skip
+    parser.add_argument(
+        "--platform", metavar="PLATFORM", help="which platform of the images (default: the SKU's, else this machine's)"
+    )
     parser.add_argument("--limit", metavar="N", type=int, help="only the first N questions (never enough for the gate)")
     parser.add_argument("--concurrency", metavar="N", type=int, help="requests in flight (the target's, else 64)")
-    parser.add_argument("--model", metavar="NAME", help="the served model's name (default: the only one)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="the served model's name (default: the target's, else the only one)"
+    )
     parser.add_argument("--context", metavar="N", type=int, help="the model's context in tokens (default: asked)")
+    parser.add_argument(
+        "--max-tokens", metavar="N", type=int, help="cut answers shorter (never good enough for the gate)"
+    )
     parser.add_argument("--completions", action="store_true", help="a base model: plain completions, no chat")
-    parser.add_argument("--image", metavar="DIGEST", help="digest of the served image, as declared by you")
-    parser.add_argument("--hardware", metavar="TEXT", help="what it runs on, for meta_env.json")
+    parser.add_argument("--hardware", metavar="TEXT", help="what it runs on, for meta_env.json (default: asked inside)")
     parser.add_argument("--key-variable", metavar="NAME", default="OPENAI_API_KEY", help="variable that holds the key")
     parser.add_argument("--eval-python", metavar="FILE", help="a Python that has lm-eval (default: this one)")
-    parser.add_argument("--output", metavar="DIR", help="folder of the run (build/gsm8k/TARGET/ARM)")
+    parser.add_argument("--output", metavar="DIR", help="folder with one folder an arm (build/gsm8k/TARGET)")
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.check.endpoint import Client, parse_endpoint
-    from imagebuild.check.gsm8k import RunRequest, run_gsm8k
-    from imagebuild.check.protocol import load_dataset
-    from imagebuild.check.results import METRIC
-    from imagebuild.host.environment import variable
+    from imagebuild.check.verdicts import worst
+    from imagebuild.errors import ImagebuildError, SeveralErrors, worst_exit_code
 
-    workspace = session.workspace
-    target = workspace.target(arguments.target)
+    target = session.workspace.target(arguments.target)
+    arms = _arms(arguments, target)
+    results: list[ArmResult] = []
+    errors: list[tuple[str, ImagebuildError]] = []
+    for arm, result in _each(arguments, session, target, arms):
+        if isinstance(result, ImagebuildError):
+            if len(arms) == 1:
+                raise result
+            errors.append((arm, result))
+            session.output.note(f"{arm}: {result.message}")
+        else:
+            results.append(result)
+            session.output.note(f"{arm}: {result.judgement.verdict}: {result.judgement.reason}")
+    if errors:
+        session.output.error_lines(SeveralErrors([error for _, error in errors]))
+    documents = [result.to_json() for result in results]
+    documents += [{**error.document(), "arm": arm} for arm, error in errors]
+    text = "\n".join(_text(result) for result in results)
+    if len(arms) == 1:
+        session.output.answer(documents[0], text)
+    else:
+        session.output.answer(
+            {"kind": "gsm8k-runs", "schemaVersion": 1, "target": target.name, "results": documents}, text
+        )
+    verdicts = [worst(result.judgement.verdict for result in results).exit_code] if results else []
+    return worst_exit_code([*verdicts, *(error.exit_code for _, error in errors)])
+
+
+def _arms(arguments: argparse.Namespace, target: Target) -> list[str]:
+    from imagebuild.errors import InputError
+
     asked = target.checks.gsm8k if target.checks is not None else None
-    folder = workspace.root / "build" / "gsm8k" / target.name / arguments.arm
-    request = RunRequest(
-        folder=Path(arguments.output) if arguments.output else folder,
+    arms = list(dict.fromkeys(arguments.arm or (asked.arms if asked is not None else ("base", "off", "on"))))
+    if arguments.churn and "base-again" not in arms:
+        arms.append("base-again")
+    if arguments.endpoint is not None:
+        if len(arms) != 1 or not arguments.arm:
+            raise InputError(
+                "check.one-arm", "a running server serves one arm", expected="--arm ARM, once", found=", ".join(arms)
+            )
+        if arguments.runner or arguments.site:
+            raise InputError("cli.usage", "with --endpoint nothing is started: leave --runner and --site out")
+    return arms
+
+
+def _each(arguments: argparse.Namespace, session: Session, target: Target, arms: list[str]) -> Any:
+    """Each arm with its result, or with the error that kept it from one."""
+    from imagebuild.errors import ImagebuildError, InputError
+
+    requests = [_request(arguments, session, target, arm) for arm in arms]
+    if arguments.endpoint is not None:
+        yield arms[0], _asked(arguments, session, target, requests[0])
+        return
+    from imagebuild.cli.gsm8k_engines import engines
+
+    with engines(arguments, session, target) as start:
+        for arm, request in zip(arms, requests, strict=True):
+            try:
+                yield arm, start(arm, request)
+            except InputError:
+                raise
+            except ImagebuildError as error:
+                yield arm, error
+
+
+def _request(arguments: argparse.Namespace, session: Session, target: Target, arm: str) -> RunRequest:
+    from imagebuild.check.gsm8k import RunRequest
+    from imagebuild.check.protocol import load_dataset
+
+    asked = target.checks.gsm8k if target.checks is not None else None
+    root = session.workspace.root / "build" / "gsm8k" / target.name
+    return RunRequest(
+        folder=(Path(arguments.output) if arguments.output else root) / arm,
         target=target.name,
-        arm=arguments.arm,
+        arm=arm,
         dataset=load_dataset(Path(arguments.data)),
         python=arguments.eval_python or sys.executable,
         model=arguments.model,
@@ -65,36 +148,49 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         concurrency=arguments.concurrency or (asked.concurrency[0] if asked is not None else 64),
         limit=arguments.limit,
         chat=not arguments.completions,
-        counter=_counter(session, target),
+        max_tokens=arguments.max_tokens,
         max_null=asked.max_null if asked is not None else 0,
         meta=_declared(arguments, target),
     )
-    with Client(parse_endpoint(arguments.endpoint), key=variable(arguments.key_variable)) as client:
-        done = run_gsm8k(request, client, _progress(session, request.expected))
-    scores = [f"{name} {score:.5f}" for name, score in done.run.claimed.items()]
-    text = "\n".join(
-        [str(request.folder), f"{METRIC}: " + ", ".join(scores), f"{done.judgement.verdict}: {done.judgement.reason}"]
-    )
-    session.output.answer({**done.summary, "folder": str(request.folder), "scores": dict(done.run.claimed)}, text)
-    return done.judgement.verdict.exit_code
 
 
-def _counter(session: Session, target: Target) -> str | None:
-    """The counter by which an overlay of the target proves its switch."""
-    proofs = [overlay.proof for overlay in session.workspace.series(target) if overlay.proof is not None]
-    return next((proof.counter for proof in proofs if proof.counter is not None), None)
+def _asked(arguments: argparse.Namespace, session: Session, target: Target, request: RunRequest) -> ArmResult:
+    """A run against a server that somebody else started: the image is the caller's word."""
+    from dataclasses import replace
+
+    from imagebuild.check.arms import wanted_proofs
+    from imagebuild.check.endpoint import Client, parse_endpoint
+    from imagebuild.check.engine_run import of_finished
+    from imagebuild.check.gsm8k import run_gsm8k
+    from imagebuild.cli.answer_progress import AnswerProgress
+    from imagebuild.content.digest import Digest
+    from imagebuild.host.environment import variable
+
+    image = str(Digest.parse(arguments.image)) if arguments.image else None
+    meta = {**request.meta, "image_digest": image, "switch": {"off": "0", "on": "1"}.get(request.arm)}
+    proofs = wanted_proofs(session.workspace.series(target)) if request.arm == "on" else ()
+    request = replace(request, meta=meta, proofs=proofs)
+    with (
+        Client(parse_endpoint(arguments.endpoint), key=variable(arguments.key_variable)) as client,
+        AnswerProgress(session, request.arm, request.expected) as progress,
+    ):
+        return of_finished(run_gsm8k(request, client, progress.watch))
+
+
+def _text(result: ArmResult) -> str:
+    from imagebuild.check.results import METRIC
+
+    lines = [str(result.folder)]
+    if result.run is not None:
+        lines.append(f"{METRIC}: " + ", ".join(f"{name} {score:.5f}" for name, score in result.run.claimed.items()))
+    return "\n".join([*lines, f"{result.arm}: {result.judgement.verdict}: {result.judgement.reason}"])
 
 
 def _declared(arguments: argparse.Namespace, target: Target) -> dict[str, Any]:
-    from imagebuild.content.digest import Digest
-
+    """What stands in meta_env.json before the server says anything: InferenceX's keys, as the target declares them."""
     serve = target.serve
     speculative = serve.speculative if serve is not None else None
-    declared: dict[str, Any] = {
-        "image_digest": str(Digest.parse(arguments.image)) if arguments.image else None,
-        "switch": {"off": "0", "on": "1"}.get(arguments.arm),
-        "hardware": arguments.hardware,
-    }
+    declared: dict[str, Any] = {"hardware": arguments.hardware}
     if target.sku is not None:
         declared["hw"] = target.sku
     if serve is not None:
@@ -103,21 +199,3 @@ def _declared(arguments: argparse.Namespace, target: Target) -> dict[str, Any]:
     if speculative is not None:
         declared["acceptance"] = speculative.acceptance
     return declared
-
-
-def _progress(session: Session, total: int) -> Callable[[Answer], None]:
-    from imagebuild.host import clock
-
-    began = shown = clock.monotonic()
-    done = 0
-
-    def count(answer: Answer) -> None:
-        nonlocal done, shown
-        done += 1
-        moment = clock.monotonic()
-        if moment - shown >= EVERY:
-            shown = moment
-            rate = done / (moment - began)
-            session.output.note(f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left")
-
-    return count

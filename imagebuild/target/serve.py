@@ -90,7 +90,7 @@ class Gsm8k:
 
     def threshold_of(self, *models: str | None) -> Decimal:
         """The threshold of the first of these model ids that the table names, else the common one."""
-        return next((self.thresholds[model] for model in models if model in self.thresholds), self.threshold)
+        return next((self.thresholds[model] for model in models if model and model in self.thresholds), self.threshold)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Script:
 class OpenAIDouble:
     """Serves a script on `url` (loopback) while the block lasts.  `asked` lists the questions of all requests."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, port: int = 0) -> None:
         self.script = script
         self.wrong = frozenset(script.wrong)
         self.asked: list[int] = []
@@ -66,7 +66,7 @@ class OpenAIDouble:
         self.answered = 0
         self._left = {number: list(words) for number, words in script.faults.items()}
         self._lock = threading.Lock()
-        self._server = _Server(self)
+        self._server = _Server(self, port)
         self.url = f"http://{self._server.address}"
 
     def __enter__(self) -> OpenAIDouble:
@@ -113,10 +113,10 @@ class OpenAIDouble:
 
 
 class _Server(LoopbackServer):
-    def __init__(self, double: OpenAIDouble) -> None:
+    def __init__(self, double: OpenAIDouble, port: int) -> None:
         self.double = double
         self._open: set[socket.socket] = set()
-        super().__init__(_Handler, backlog=1024)
+        super().__init__(_Handler, backlog=1024, port=port)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()

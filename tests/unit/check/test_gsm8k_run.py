@@ -8,7 +8,8 @@ import pytest
 
 from imagebuild.check.endpoint import Client, parse_endpoint
 from imagebuild.check.gsm8k import RunRequest, run_gsm8k
-from imagebuild.check.metrics import acceptance_length, parse_counters, switch_proof
+from imagebuild.check.metrics import acceptance_length, parse_counters
+from imagebuild.check.proofs import WantedProof, all_proven, counter_proof, log_proof
 from imagebuild.check.protocol import load_dataset, longest_answer, task_document
 from imagebuild.check.verdicts import Verdict
 from imagebuild.errors import ImagebuildError, InputError, RefusedError, UnavailableError
@@ -41,12 +42,14 @@ def runs(tmp_path: Path, questions: Path, eval_python: str) -> Runs:
 
 def test_a_run_leaves_its_files_and_counts(runs: Runs) -> None:
     done = runs.run(
-        {"counter": "tep_steps", "meta": {"image_digest": "sha256:" + "1" * 64}}, wrong=[3], counter="tep_steps"
+        {"proofs": (WantedProof("tune", counter="tep_steps"),), "meta": {"image_digest": "sha256:" + "1" * 64}},
+        wrong=[3],
+        counter="tep_steps",
     )
     assert done.judgement.verdict is Verdict.PASSED
     assert done.run.right("strict-match") == 11
     meta = json.loads((runs.folder / "meta_env.json").read_text())
-    assert meta["switch_proof"] == {"counter": "tep_steps", "grown": 12.0}
+    assert meta["switch_proof"] == [{"overlay": "tune", "counter": "tep_steps", "grown": 12.0}]
     assert meta["engine_version"] == "0.0.0+double"
     assert meta["settings"]["dataset"]["official"] is False
     assert meta["eval_exit_code"] == 0
@@ -69,11 +72,11 @@ def test_a_server_that_dies_is_infrastructure_and_the_run_goes_on_later(runs: Ru
 
 
 def test_a_proof_outlives_a_call_that_only_reads_again(runs: Runs) -> None:
-    request = {"counter": "steps"}
+    request = {"proofs": (WantedProof("tune", counter="steps"),)}
     runs.run(request, counter="steps")
     again = runs.run(request, counter="steps")
     assert runs.double.asked == []
-    assert again.run.meta["switch_proof"]["grown"] == 12.0
+    assert again.run.meta["switch_proof"][0]["grown"] == 12.0
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,7 @@ def test_null_answers_that_the_target_allows(runs: Runs) -> None:
         ({"python": "/bin/false"}, UnavailableError, "check.no-lm-eval"),
         ({"arm": "third"}, InputError, "check.bad-arm"),
         ({"limit": 0}, InputError, "check.bad-count"),
+        ({"max_tokens": 0}, InputError, "check.bad-count"),
     ],
 )
 def test_what_is_refused_before_a_question_is_asked(
@@ -161,9 +165,22 @@ def test_counters() -> None:
     found = parse_counters(text)
     assert found["x_total"] == 5.5
     assert found["y"] == 1000.0
-    assert switch_proof({"x_total": 5.5}, found, "x") is None
-    assert switch_proof({}, found, "x") == {"counter": "x", "grown": 5.5}
-    assert switch_proof({}, found, "absent") is None
+    wanted = WantedProof("tune", counter="x")
+    assert counter_proof(wanted, {"x_total": 5.5}, found) is None
+    assert counter_proof(wanted, {}, found) == {"overlay": "tune", "counter": "x", "grown": 5.5}
+    assert counter_proof(WantedProof("tune", counter="absent"), {}, found) is None
     names = ("vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_drafts_total")
     assert acceptance_length({}, dict(zip(names, (30.0, 10.0), strict=True))) == 4.0
     assert acceptance_length({}, {}) is None
+    assert acceptance_length({}, {"sglang:spec_accept_length": 2.75}) == 2.75
+
+
+def test_each_switched_overlay_is_proven() -> None:
+    one, two = WantedProof("one", log="^one [0-9]+$"), WantedProof("two", counter="c")
+    line = log_proof(one, "zero\none 1\none two\none 22\n")
+    assert line == {"overlay": "one", "log": "^one [0-9]+$", "lines": 2, "first": "one 1"}
+    assert log_proof(one, "one two") is None
+    assert all_proven((one, two), [line, None]) is None
+    proof = counter_proof(two, {}, {"c": 1.0})
+    assert all_proven((one, two), [proof, line]) == [line, proof]
+    assert all_proven((), []) is None
