@@ -68,11 +68,15 @@ class DockerEngine:
         self.address = variables().get("DOCKER_HOST") or "unix:///var/run/docker.sock"
         if self.address.startswith("unix://") and not _is_socket(self.address.removeprefix("unix://")):
             raise self._unreachable("there is no such socket")
-        with self._faults("asking for its version"):
-            self._client = docker.APIClient(version="auto", timeout=TIMEOUT, **kwargs_from_env(environment=variables()))
+        with self.faults("asking for its version"):
+            self.client: Any = docker.APIClient(
+                version="auto", timeout=TIMEOUT, **kwargs_from_env(environment=variables())
+            )
 
     @contextmanager
-    def _faults(self, doing: str) -> Iterator[None]:
+    def faults(self, doing: str) -> Iterator[None]:
+        """Turns what the SDK raises inside the block into errors of ours; `details` of `oci.engine-failed` hold the HTTP
+        `status`."""
         from docker import errors
 
         try:
@@ -80,7 +84,10 @@ class DockerEngine:
         except errors.APIError as error:
             said = clean(str(error.explanation or error), 500)
             raise UnavailableError(
-                "oci.engine-failed", f"the Docker engine at {self.address} failed while {doing}", found=said
+                "oci.engine-failed",
+                f"the Docker engine at {self.address} failed while {doing}",
+                found=said,
+                details={"status": error.status_code},
             ) from error
         except (errors.DockerException, OSError) as error:
             raise self._unreachable(f"{doing}: {error}") from error
@@ -97,9 +104,9 @@ class DockerEngine:
         """What `name` (or an id) stands for; None where nothing does."""
         from docker import errors
 
-        with self._faults(f"looking at {name}"):
+        with self.faults(f"looking at {name}"):
             try:
-                value = self._client.inspect_image(name)
+                value = self.client.inspect_image(name)
             except errors.NotFound:
                 return None
         return EngineImage(
@@ -111,8 +118,8 @@ class DockerEngine:
         )
 
     def layer_stacks(self) -> Iterator[tuple[str, ...]]:
-        with self._faults("listing its images"):
-            listed = [str(item["Id"]) for item in self._client.images(all=True)]
+        with self.faults("listing its images"):
+            listed = [str(item["Id"]) for item in self.client.images(all=True)]
         for identity in dict.fromkeys(listed):
             try:
                 found = self.image(identity)
@@ -125,13 +132,13 @@ class DockerEngine:
 
     def takes_part_archives(self) -> bool:
         """Engines with graph drivers do (seen with 20.10); where containerd keeps the images, an archive is whole."""
-        with self._faults("asking what it is"):
-            status = self._client.info().get("DriverStatus") or []
+        with self.faults("asking what it is"):
+            status = self.client.info().get("DriverStatus") or []
         return _CONTAINERD_STORE not in status
 
     def load(self, parts: Iterator[bytes]) -> None:
-        with self._faults("loading the image"):
-            for message in self._client.load_image(parts, quiet=False):
+        with self.faults("loading the image"):
+            for message in self.client.load_image(parts, quiet=False):
                 fault = message.get("error") if isinstance(message, Mapping) else None
                 if fault:
                     raise UnavailableError(
@@ -141,7 +148,7 @@ class DockerEngine:
                     )
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()
 
 
 def _is_socket(path: str) -> bool:
