@@ -117,6 +117,11 @@ class MergedView:
         data = self._data(entry, layer)
         return Found(entry, layer, entry if data is None else data[1])
 
+    def origin(self, found: Found) -> tuple[int, Entry] | None:
+        """Layer and entry of the data that a path of this view shows, for itself or for another name; None for a hard link
+        whose data cannot be found.  Paths of one origin are names of one file."""
+        return self._data(found.entry, found.layer)
+
     def _node(self, path: str) -> _Node:
         node = self._folders.get(path)
         if node is not None:

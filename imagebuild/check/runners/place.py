@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -122,14 +123,16 @@ class Scratch:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder that programs of an image wrote to: folders without permissions too."""
+    """Removes a folder that programs of an image wrote to, folders without permissions too; nothing where there is none.
+    What cannot be removed stays: it is temporary, and the next run or the machine takes it away."""
 
     def open_up(function: object, path: str, fault: object) -> None:
-        Path(path).parent.chmod(0o700)
-        if not Path(path).is_symlink() and Path(path).is_dir():
-            Path(path).chmod(0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            Path(path).unlink(missing_ok=True)
+        with suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            if Path(path).is_dir() and not Path(path).is_symlink():
+                Path(path).chmod(0o700)
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                Path(path).unlink(missing_ok=True)
 
     shutil.rmtree(folder, onerror=open_up)
