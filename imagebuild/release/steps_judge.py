@@ -15,6 +15,7 @@ from imagebuild.oci.tree import read_image_tree
 from imagebuild.release.state import Release
 from imagebuild.release.statement import planned_release
 from imagebuild.release.step import Action, Decision
+from imagebuild.release.steps_sign import is_superseded
 from imagebuild.waiver.check import Asked, check_number
 from imagebuild.waiver.findings import BLOCKING, WaiverReport
 from imagebuild.waiver.gather import load_numbered
@@ -122,7 +123,7 @@ class PolicyStep:
         assert policy is not None
         source = release.place.source
         tree = read_image_tree(source, request.digest)
-        evidence = gather(source, request.subjects, policy.keys)
+        evidence = [self._current(item) for item in gather(source, request.subjects, policy.keys)]
         evidence[0] = self._with_release(evidence[0])
         checks = policy_checks(
             PolicyQuestion(
@@ -152,6 +153,15 @@ class PolicyStep:
                 "release.policy-unknown", f"could not find out: {unknown[0].message}", details=details
             )
         return {"checks": len(checks), "policy": str(policy.digest)}
+
+    def _current(self, item: Evidence) -> Evidence:
+        """Without what this release's key said earlier and does not say now."""
+        kept = []
+        for found in item.verified:
+            own = next((key.key for key in found.keys if key.key == self._release.signer().public_key), None)
+            if own is None or not is_superseded(self._release, found.statement):
+                kept.append(found)
+        return replace(item, verified=tuple(kept))
 
     def _with_release(self, top: Evidence) -> Evidence:
         """The release statement as if it were attached: it is signed and stored once everything else has been."""

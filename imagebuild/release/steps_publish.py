@@ -12,8 +12,10 @@ from typing import Any
 from imagebuild.attest.attaching import SignedStatement, attach_signed
 from imagebuild.attest.dsse import Envelope
 from imagebuild.attest.release_file import store_release
-from imagebuild.attest.storage import registry_place
+from imagebuild.attest.statement import Statement
+from imagebuild.attest.storage import fetch_bundles, registry_place
 from imagebuild.content.digest import Digest
+from imagebuild.errors import ImagebuildError
 from imagebuild.oci.reference import Repository, TagReference
 from imagebuild.oci.source import Document
 from imagebuild.oci.tree import fetch_document
@@ -169,9 +171,18 @@ class ManifestStep:
         known = release.journal.finished(self.name)
         if request.signer.public_key not in there.keys:
             return Decision(Action.RUN, f"release {counter} is on record, signed by another key", id)
-        if known is None or known.id != id:
+        if known is None or known.id != id or not self._beside(there.statement):
             return Decision(Action.RUN, f"release {counter} is on record; it is not known to be beside the image", id)
         return Decision(Action.DONE, f"release {counter} is on record", id)
+
+    def _beside(self, statement: Statement) -> bool:
+        """Whether the layout holds it too."""
+        try:
+            found = fetch_bundles(self._release.place.source, self._release.request.digest)
+        except ImagebuildError:
+            return False
+        payload = statement.format()
+        return any(item.bundle is not None and item.bundle.envelope.payload == payload for item in found)
 
     def run(self) -> Mapping[str, Any]:
         release, request = self._release, self._release.request

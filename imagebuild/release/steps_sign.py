@@ -11,14 +11,14 @@ from imagebuild import __version__
 from imagebuild.attest.attaching import SignedStatement, attach_signed, find_signed
 from imagebuild.attest.dsse import Envelope, sign_payload
 from imagebuild.attest.predicates.image_signature import image_signature
-from imagebuild.attest.predicates.types import TYPES
+from imagebuild.attest.predicates.types import RELEASE, TYPES
 from imagebuild.attest.statement import Statement
 from imagebuild.attest.storage import FoundBundle, fetch_bundles
 from imagebuild.attest.subjects import ImageSubject
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import atomic_write
 from imagebuild.errors import ImagebuildError
-from imagebuild.release.evidence import HERE, SIGNED, CheckEvidence
+from imagebuild.release.evidence import HERE, CheckEvidence
 from imagebuild.release.state import Release
 from imagebuild.release.step import Action, Decision, step_id
 
@@ -87,7 +87,7 @@ class SignStep:
     def __init__(self, release: Release) -> None:
         self._release = release
 
-    def _own(self) -> list[tuple[ImageSubject, Statement]]:
+    def own(self) -> list[tuple[ImageSubject, Statement]]:
         """What this release's key signs: subject and statement."""
         request = self._release.request
         by_digest = {subject.digest: subject for subject in request.subjects}
@@ -116,7 +116,7 @@ class SignStep:
             self.name,
             {
                 "key": key,
-                "statements": [[str(s.digest), str(Digest.of(x.format()))] for s, x in self._own()],
+                "statements": [[str(s.digest), str(Digest.of(x.format()))] for s, x in self.own()],
                 "evidence": [[str(s.digest), str(x.digest)] for s, x in self._others()],
             },
         )
@@ -141,7 +141,7 @@ class SignStep:
         except ImagebuildError:
             return False
         key = release.signer().public_key
-        for subject, statement in self._own():
+        for subject, statement in self.own():
             if _envelope_in(attached[subject.digest], statement.format(), key) is None:
                 return False
         return all(
@@ -166,7 +166,7 @@ class SignStep:
         for subject in release.request.subjects:
             there = fetch_bundles(release.place.source, subject.digest)
             signed = []
-            for about, statement in self._own():
+            for about, statement in self.own():
                 if about.digest == subject.digest:
                     payload = statement.format()
                     envelope = _envelope_in(there, payload, signer.public_key) or sign_payload(payload, signer.sign)
@@ -203,22 +203,30 @@ def _envelope_in(found: list[FoundBundle], payload: bytes, key: Any) -> Envelope
     return None
 
 
+def is_superseded(release: Release, statement: Statement) -> bool:
+    """Whether something that this release's key said is not what it says now: another builder's provenance of the same
+    image, the statement of an earlier release.  It is neither judged nor carried along."""
+    kind = statement.predicate_type
+    if kind == RELEASE:
+        return True
+    return kind in _WORDS and statement.format() not in {made.format() for _, made in SignStep(release).own()}
+
+
 def signed_bundles(release: Release) -> dict[Digest, list[SignedStatement]]:
-    """What the sign step left in the layout and a push carries along, by subject: statements of this release's key and of
-    those whose evidence counts."""
-    keys = {item.key: item for item in release.request.trusted}
-    step = SignStep(release)
-    wanted = {Digest.of(x.format()) for _, x in step._own()} | {
-        x.digest for _, x in step._others() if x.origin == SIGNED
-    }
+    """What a push carries along, by subject: everything in the layout that trusted keys say of the image and have not
+    superseded.  The release statement follows by itself, last."""
+    keys = {item.key for item in release.request.trusted}
+    own = release.signer().public_key if release.request.signer is not None else None
     out: dict[Digest, list[SignedStatement]] = {}
     for subject in release.request.subjects:
         for found in fetch_bundles(release.place.source, subject.digest):
-            if found.bundle is None or Digest.of(found.bundle.envelope.payload) not in wanted:
-                continue
-            for key in keys:
+            for key in keys if found.bundle is not None else ():
                 try:
-                    out.setdefault(subject.digest, []).append(SignedStatement.read(found.bundle.envelope, key))
+                    signed = SignedStatement.read(found.bundle.envelope, key)  # type: ignore[union-attr]
                 except ImagebuildError:
                     continue
+                if signed.statement.names(subject.digest) and not (
+                    key == own and is_superseded(release, signed.statement)
+                ):
+                    out.setdefault(subject.digest, []).append(signed)
     return out
