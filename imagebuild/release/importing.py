@@ -244,6 +244,8 @@ def _write(top: Path, item: _Taken) -> None:
         # the same files were taken before, at another time: that statement stands
         return
     for name, path in item.raw.items():
+        if (top / name).is_file() and str(_digest_of(top / name)) == item.entry.files[name]:
+            continue
         with open(path, "rb") as stream, atomic_file(top / name) as out:
             shutil.copyfileobj(stream, out, 1 << 20)
     statement.parent.mkdir(parents=True, exist_ok=True)

@@ -65,9 +65,7 @@ class CheckStep:
         words = "nothing here runs it"
         if check is not None:
             words = check()
-        elif len(release.of_check(self.name)) < len(request.images):
-            raise self._not_run(words, ignored)
-        release.evidence(anew=True)
+            release.evidence(anew=True)
         found = release.of_check(self.name)
         missing = [name for name in request.images if name not in found]
         if missing:
