@@ -2,10 +2,12 @@
 
 The base is made from the real vllm 0.33.0 wheel (fetched once, pinned by sha256, kept in the cache) as an OCI layout on
 disk: no server, no daemon, no root.  Then the demo target is locked, planned, built, verified and reproduced.  Run it
-in a checkout of imagebuild.
+in a checkout of imagebuild.  --small DIR only writes a base to practise on, a few files that nobody can run, and needs
+neither checkout nor network.
 
 Examples:
   imagebuild demo
+  imagebuild demo --small build/base                               prints the base's pinned reference
   imagebuild demo --platform linux/amd64 --platform linux/arm64    both wheels, a two-platform index
 """
 
@@ -23,6 +25,9 @@ from imagebuild.oci.platform import Platform
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform", action="append", type=Platform.parse, default=[], help="one or both (default: linux/amd64)"
+    )
+    parser.add_argument(
+        "--small", metavar="DIR", help="write a small base to practise on into this layout, and nothing else"
     )
 
 
@@ -45,6 +50,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.testing.wheel_fetch import AMD64
 
     platforms = sorted(set(arguments.platform)) or [AMD64]
+    if arguments.small is not None:
+        return _small(arguments.small, platforms, session)
     name = "demo" if len(platforms) == 1 else "demo-all"
     if platforms != [AMD64] and len(platforms) == 1:
         raise InputError("cli.usage", "the demo knows linux/amd64, or both platforms", found=str(platforms[0]))
@@ -86,6 +93,23 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         "seconds": {text: round(seconds, 3) for text, seconds in times},
     }
     session.output.answer(document, _text(name, document, times))
+    return 0
+
+
+def _small(folder: str, platforms: list[Platform], session: Session) -> int:
+    """The base of the tutorial.  The same bytes everywhere."""
+    from pathlib import Path
+
+    from imagebuild.oci.reference import PathReference
+    from imagebuild.testing.images import write_layout
+    from imagebuild.testing.small_engine import engine_base
+
+    base = engine_base([str(platform) for platform in platforms])
+    write_layout(Path(folder), {"v1": base})
+    reference = str(PathReference("oci", folder, "v1", base.digest))
+    session.output.answer(
+        {"kind": "demo-base", "schemaVersion": 1, "reference": reference, "digest": str(base.digest)}, reference
+    )
     return 0
 
 

@@ -7,6 +7,7 @@ Examples:
   imagebuild init my-images
   imagebuild init --base docker.io/vllm/vllm-openai:v0.33.0 --sku b300 --root vllm
   imagebuild init --base oci:build/bases/demo@sha256:… --name try-out
+  imagebuild init --ci github                    workflows that build, check and release the images
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a package that overlays will change; may be repeated",
     )
+    parser.add_argument("--ci", choices=("github",), help="write the workflows of this code host as well")
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
@@ -62,6 +64,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         base, platforms = _pinned(arguments.base, arguments.sku, root, session)
         name = arguments.name or target_name(base, arguments.sku)
         planned += scaffold_target(name, base, platforms, arguments.sku, (), folders, arguments.root)
+    if arguments.ci is not None:
+        planned += _workflows()
     written = _write(root, planned)
     if not written:
         session.output.note("everything is there already; nothing was written")
@@ -71,8 +75,27 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         "folder": str(root),
         "written": [str(path) for path in written],
     }
-    session.output.answer(document, "\n".join(str(path) for path in written))
+    session.output.answer(document, "\n".join(_shown(path) for path in written))
     return 0
+
+
+def _shown(path: Path) -> str:
+    """A path that can be pasted here: below the current folder where it lies there."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _workflows() -> list[NewFile]:
+    """The reusable workflow, and the one that says when it runs.  Both are the user's from then on."""
+    from importlib import resources
+
+    from imagebuild.target.scaffold import NewFile
+
+    folder = resources.files("imagebuild.release") / "workflows"
+    return [
+        NewFile(f".github/workflows/{name}", (folder / name).read_bytes())
+        for name in ("images.yaml", "images-on-change.yaml")
+    ]
 
 
 def _pinned(text: str, sku: str | None, root: Path, session: Session) -> tuple[Base, Sequence[Platform]]:
