@@ -18,6 +18,8 @@ FILES = "files"
 """Each call that changes a file system."""
 REQUESTS = "requests"
 """Before each HTTP request is sent, and when its answer has come."""
+RELEASE_STEPS = "release steps"
+"""Each time that a release begins a step, which is when the one before it has been written down."""
 STEPS = ("mkdir", "replace", "link", "fsync", "unlink", "fchmod", "rmdir")
 
 
@@ -31,6 +33,16 @@ class _Countdown:
         self.left -= 1
         if self.left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def release_step(self) -> None:
+        real = Progress.__call__
+
+        def call(progress: Progress, event: Any) -> None:
+            if event.name == "release.step":
+                self.moment()
+            real(progress, event)
+
+        setattr(Progress, "__call__", call)  # noqa: B010 (mypy refuses the assignment)
 
     def before(self, owner: Any, name: str, *, after: bool = False) -> None:
         real = getattr(owner, name)
@@ -57,6 +69,8 @@ def killed_at(moment: int, words: Sequence[str | Path], at: Collection[str] = (E
             countdown = _Countdown(moment)
             if EVENTS in at:
                 countdown.before(Progress, "__call__")
+            if RELEASE_STEPS in at:
+                countdown.release_step()
             if FILES in at:
                 for name in STEPS:
                     countdown.before(os, name)

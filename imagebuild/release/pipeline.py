@@ -168,7 +168,7 @@ def _summary(release: Release, reports: Sequence[StepReport]) -> dict[str, Any]:
         "created": manifest.get("created"),
         "manifest": manifest.get("file"),
         "key": by_name["sign and attest"].result.get("key"),
-        "checks": {check: by_name[check].result for check in CHECKS if request.asks_for(check) is not None},
+        "checks": {check: CheckStep(release, check).files() for check in CHECKS if request.asks_for(check) is not None},
         "waiver": None if release.waiver is None else release.waiver["number"],
         "verify": f"imagebuild verify {_reference(request)} --release {manifest.get('file')} --key KEY.pub",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from imagebuild.errors import RefusedError, UnavailableError
@@ -50,7 +51,7 @@ class CheckStep:
         return Decision(Action.IMPORTED if elsewhere else Action.DONE, shown, id)
 
     def _shown(self, item: CheckEvidence) -> str:
-        name = item.file.removeprefix(str(self._release.tools.workspace.root) + "/")
+        name = self._release.tools.workspace.shown(Path(item.file))
         by = {HERE: "made here", UNSIGNED: "UNSIGNED, which the policy allows"}.get(
             item.origin, f"signed by {item.signers}"
         )
@@ -95,8 +96,19 @@ class CheckStep:
         )
 
     def result(self) -> dict[str, Any]:
-        """What stands for the check, by platform."""
+        """What stands for the check, by platform: the same whether it is signed yet or not."""
+        found = self._release.of_check(self.name)
+        return {name: {"verdict": item.verdict, "evidence": str(item.digest)} for name, item in found.items()}
+
+    def files(self) -> dict[str, Any]:
+        """The same with where it lies and who signed it, once everything is signed."""
+        space = self._release.tools.workspace
         return {
-            name: {"verdict": item.verdict, "evidence": str(item.digest), "origin": item.origin, "file": item.file}
+            name: {
+                "verdict": item.verdict,
+                "evidence": str(item.digest),
+                "file": space.shown(Path(item.file)),
+                "signed_by": [key.name for key in item.keys],
+            }
             for name, item in self._release.of_check(self.name).items()
         }

@@ -60,6 +60,9 @@ def test_what_ran_here_is_signed_committed_and_attached(checked: Space, verb: Ve
     here(checked)
     ran = release(checked, verb)
     assert ran.code == 0, ran.err
+    before = checked.files()
+    again = release(checked, verb)
+    assert (again.document["changed"], checked.files()) == (False, before)
     statement = payload_of(checked.small.folder() / "evidence" / "smoke-x86_64.dsse.json")
     assert statement["predicate"]["verdict"] == "passed"
     (entry,) = checked.release_file()["predicate"]["evidence"]
