@@ -1,0 +1,88 @@
+"""Everything that a smoke test of one platform's image is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from imagebuild.build.image import BaseDocuments
+from imagebuild.check.runner import CheckedImage, Devices, Mount
+from imagebuild.check.smoke.expected import Expected, expected_of
+from imagebuild.content.strict_yaml import no_entries
+from imagebuild.overlay.document import Overlay
+from imagebuild.target.document import Target
+from imagebuild.target.lock_types import Lock, PlatformInputs
+from imagebuild.target.sku import SKUS, Sku
+from imagebuild.target.smoke import Smoke
+
+DEADLINES: Mapping[str, int] = {
+    "files": 600, "python": 600, "switch": 300, "devices": 120, "kernel": 300, "engine": 3600, "parity": 3600,
+    "overlay": 1200,
+}  # fmt: skip
+"""Seconds of each step where the target says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeRequest:
+    """One image to test: the target with its series and lock, the patched `image`, the unpatched `base` for parity (None:
+    not at hand), and the base's documents for step 1.
+
+    `steps` are those to run (None: the target's).  `mounts` and `environment` are the site's.  `prompts` are token ids.
+    `relocated`: the packages are looked for by name, since the runner has no containers (`host`).
+    """
+
+    target: Target
+    overlays: tuple[Overlay, ...]
+    lock: Lock
+    image: CheckedImage
+    base: CheckedImage | None
+    documents: BaseDocuments
+    steps: tuple[str, ...] | None = None
+    mounts: tuple[Mount, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=no_entries)
+    prompts: tuple[tuple[int, ...], ...] | None = None
+    relocated: bool = False
+    _expected: list[Expected] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def settings(self) -> Smoke:
+        checks = self.target.checks
+        return checks.smoke if checks is not None and checks.smoke is not None else Smoke()
+
+    @property
+    def wanted_steps(self) -> tuple[str, ...]:
+        """The steps that run, in their order."""
+        from imagebuild.target.smoke import SMOKE_STEPS
+
+        asked = self.settings.steps if self.steps is None else self.steps
+        return tuple(step for step in SMOKE_STEPS if step in asked)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every step that the target asks for runs."""
+        return set(self.settings.steps) <= set(self.wanted_steps)
+
+    @property
+    def platform(self) -> PlatformInputs:
+        """The lock's inputs for the image's platform."""
+        return next(one for one in self.lock.inputs.platforms if one.platform.agrees(self.image.platform))
+
+    @property
+    def expected(self) -> Expected:
+        if not self._expected:
+            self._expected.append(expected_of(self.lock.inputs, self.platform))
+        return self._expected[0]
+
+    @property
+    def sku(self) -> Sku | None:
+        return SKUS[self.target.sku] if self.target.sku is not None else None
+
+    @property
+    def devices(self) -> Devices | None:
+        """What jobs ask of a runner: all accelerators of the target's vendor, none where the target names no SKU."""
+        sku = self.sku
+        return Devices(sku.vendor) if sku is not None else None
+
+    def deadline(self, step: str) -> float:
+        """Seconds that each job of a step may take."""
+        return float(self.settings.deadline or DEADLINES[step])
