@@ -123,9 +123,7 @@ class Process:
                 self._code = 128 - code if code < 0 else code
             else:
                 return self._code
-        if self._popen.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._popen.stdin.close()
+        self.release()
         until = monotonic() + _DRAIN
         for reader in self._readers:
             reader.join(max(0.0, until - monotonic()))
@@ -143,10 +141,21 @@ class Process:
             pause = min(pause * 2, 0.05)
         return code
 
+    def release(self) -> None:
+        """Closes the input that was held, which a program may take as a request to end."""
+        if self._popen.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._popen.stdin.close()
+
+    def terminate(self) -> None:
+        """TERM for the whole group."""
+        if self.poll() is None:
+            self._signal(signal.SIGTERM)
+
     def stop(self, grace: float = 0.0) -> int:
         """Ends the whole group: TERM, then KILL after `grace` seconds; its exit code, which may be of before."""
-        if grace > 0 and self.poll() is None:
-            self._signal(signal.SIGTERM)
+        if grace > 0:
+            self.terminate()
             self.wait(grace)
         while self.poll() is None:
             self._signal(signal.SIGKILL)
