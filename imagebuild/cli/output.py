@@ -6,10 +6,13 @@ import json as json_module
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from imagebuild.errors import ImagebuildError, SeveralErrors, clean
 from imagebuild.host.environment import variable
+
+NARROWEST = 40
+"""Columns below which a terminal is left to break lines itself; some say 0."""
 
 
 class Output:
@@ -20,23 +23,25 @@ class Output:
         self.quiet = quiet
         self._answered = False
 
-    def answer(self, document: Mapping[str, Any], text: str) -> None:
-        """The answer: the document with --json, the text without.  Once a run."""
+    def answer(self, document: Mapping[str, Any], text: str, *, whole: bool = False) -> None:
+        """The answer: the document with --json, the text without.  Once a run.  A terminal gets lines of its width, but for
+        text that is a file's (`whole`)."""
         if self._answered:
             raise AssertionError("a verb answers once")
         self._answered = True
         if self.json:
             sys.stdout.write(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n")
         elif text:
-            sys.stdout.write(clean(text, len(text) + 1) + "\n")
+            shown = clean(text, len(text) + 1)
+            sys.stdout.write((shown if whole else _fitted(shown, sys.stdout)) + "\n")
 
     def note(self, text: str) -> None:
         """A line for people on stderr."""
         if not self.quiet:
-            sys.stderr.write(clean(text) + "\n")
+            sys.stderr.write(_fitted(clean(text), sys.stderr) + "\n")
 
     def warn(self, text: str) -> None:
-        sys.stderr.write(f"warning: {clean(text)}\n")
+        sys.stderr.write(_fitted(f"warning: {clean(text)}", sys.stderr) + "\n")
 
     def error(self, error: ImagebuildError) -> None:
         """An error: on stderr always, as the document on stdout with --json when no answer was given."""
@@ -48,7 +53,7 @@ class Output:
     def error_lines(self, error: ImagebuildError) -> None:
         """An error on stderr only: its place in the answer is the caller's matter."""
         for one in error.errors if isinstance(error, SeveralErrors) else (error,):
-            sys.stderr.write(f"imagebuild: {one}\n")
+            sys.stderr.write(_fitted(f"imagebuild: {one}", sys.stderr) + "\n")
             self._annotate(one)
 
     def bug(self, error: BaseException, *, verbose: bool) -> None:
@@ -110,6 +115,21 @@ class Output:
             "first steps: imagebuild init my-images; imagebuild demo",
         ]
         (sys.stdout if asked else sys.stderr).write("\n".join(lines) + "\n")
+
+
+def _fitted(text: str, stream: TextIO) -> str:
+    """The text within the width of the terminal that the stream is; unchanged for a pipe or a file."""
+    if not stream.isatty():
+        return text
+    import os
+
+    from imagebuild.cli.wrapping import fit
+
+    try:
+        width = os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        return text
+    return fit(text, width) if width >= NARROWEST else text
 
 
 def _property(text: str) -> str:

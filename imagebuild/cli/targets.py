@@ -77,11 +77,16 @@ def current_lock(session: Session, loaded: LoadedTarget) -> Lock:
 
 
 def each_target(
-    session: Session, names: Sequence[str], kind: str, work: Callable[[str], tuple[int, Mapping[str, Any], str]]
+    session: Session,
+    names: Sequence[str],
+    kind: str,
+    work: Callable[[str], tuple[int, Mapping[str, Any], str]],
+    *,
+    whole: bool = False,
 ) -> int:
     """Runs `work` for each target; one that fails does not keep the others from their turn.
 
-    `work` gives exit code, document and text.  The answer is one document for one target, else `{kind}s` with
+    `work` gives exit code, document and text (`whole`: that of a file, never wrapped).  The answer is one document for one target, else `{kind}s` with
     `results`; errors stand among the results under their target, and on stderr.
     """
     codes: list[int] = []
@@ -104,7 +109,7 @@ def each_target(
     if errors:
         session.output.error_lines(SeveralErrors(errors))
     if len(documents) == 1:
-        session.output.answer(documents[0], texts[0])
+        session.output.answer(documents[0], texts[0], whole=whole)
     else:
         session.output.answer({"kind": f"{kind}s", "schemaVersion": 1, "results": documents}, "\n".join(texts))
     return worst_exit_code(codes)

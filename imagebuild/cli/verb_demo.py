@@ -38,8 +38,8 @@ class _Quiet(Output):
         super().__init__(json=True, quiet=quiet)
         self.document: dict[str, Any] = {}
 
-    def answer(self, document: Any, text: str) -> None:
-        del text
+    def answer(self, document: Any, text: str, *, whole: bool = False) -> None:
+        del text, whole
         self.document = dict(document)
 
 

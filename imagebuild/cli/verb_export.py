@@ -40,7 +40,13 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 
     if arguments.output is not None and len(set(arguments.targets)) > 1:
         raise InputError("cli.usage", "--output goes with one target: several would overwrite each other")
-    return each_target(session, arguments.targets, "export", lambda name: _export(name, arguments, session))
+    return each_target(
+        session,
+        arguments.targets,
+        "export",
+        lambda name: _export(name, arguments, session),
+        whole=arguments.output == "-",
+    )
 
 
 def _export(name: str, arguments: argparse.Namespace, session: Session) -> tuple[int, Mapping[str, Any], str]:

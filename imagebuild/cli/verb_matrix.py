@@ -50,5 +50,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         **matrix.github(),
         "left_out": [one.to_json() for one in matrix.left_out],
     }
-    session.output.answer(document, json.dumps(matrix.github(), separators=(",", ":")))
+    session.output.answer(document, json.dumps(matrix.github(), separators=(",", ":")), whole=True)
     return 0

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         from imagebuild.release.report_markdown import LANGUAGES, render_markdown
 
         text = render_markdown(report, arguments.lang or LANGUAGES)
-        session.output.answer({**document, "text": text}, text.rstrip("\n"))
+        session.output.answer({**document, "text": text}, text.rstrip("\n"), whole=True)
         return 0
     from imagebuild.release.report_page import render_html
 

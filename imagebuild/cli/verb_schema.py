@@ -22,5 +22,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.cli.schemas import SCHEMAS
 
     document = SCHEMAS[arguments.kind]()
-    session.output.answer(document, json.dumps(document, indent=2, ensure_ascii=False))
+    session.output.answer(document, json.dumps(document, indent=2, ensure_ascii=False), whole=True)
     return 0
