@@ -41,14 +41,17 @@ class Site:
     qos: str | None = None
     container: str = "pyxis"
     squash_folder: str | None = None
+    job_folder: str | None = None
     scratch: str | None = None
     mounts: tuple[str, ...] = ()
     models: Mapping[str, str] = field(default_factory=no_entries)
     env: Mapping[str, str] = field(default_factory=no_entries)
     labels: tuple[str, ...] = ()
     skus: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     gpus: int | None = None
     time_limit: int = 7200
+    queue_limit: int = 86400
 
     def __post_init__(self) -> None:
         if self.runner == "slurm" and self.container == "pyxis" and self.squash_folder is None:
@@ -63,6 +66,14 @@ class Site:
 _FOLDER = Text("an absolute path", pattern=r"/[^\u0000-\u001f\u007f:]*", form="/…")
 _SLURM_WORD = Text("a word", pattern=r"[A-Za-z0-9][A-Za-z0-9_.@,-]*")
 
+_SLURM_OPTION = Text(
+    "an option of sbatch",
+    # those that this program sets, or that would change what a job runs, are not taken
+    pattern=r"--(?!(?:array|chdir|comment|container|error|export|gres|help|input|job-name|nodes|ntasks|no-requeue|open-mode"
+    r"|output|parsable|requeue|test-only|time|version|wait|wrap)(?:=|$))[a-z][a-z-]*(?:=[A-Za-z0-9_.,:/*&|@+%-]+)?",
+    form="--name or --name=value; not what the site's other keys and this program say",
+)
+
 _SITE = Object(
     {
         "runner": Field(Text("a runner", choices=RUNNERS), "what starts the containers", required=True),
@@ -71,6 +82,7 @@ _SITE = Object(
         "qos": Field(_SLURM_WORD, "Slurm's quality of service"),
         "container": Field(Text("pyxis or oci", choices=CONTAINERS), "how Slurm starts a container"),
         "squash_folder": Field(_FOLDER, "where squash files lie, on a file system that all nodes see"),
+        "job_folder": Field(_FOLDER, "where files of jobs lie, on a file system that all nodes see"),
         "scratch": Field(_FOLDER, "local disk for temporary files and caches"),
         "mounts": Field(
             List(
@@ -90,8 +102,10 @@ _SITE = Object(
             List(Text("an accelerator", choices=tuple(SKUS)), unique=True),
             "accelerators of the place; any if left out",
         ),
+        "options": Field(List(_SLURM_OPTION, unique=True), "further options of sbatch"),
         "gpus": Field(Integer("a number of devices", minimum=1, maximum=1024), "devices of one node"),
         "time_limit": Field(DURATION, "longest time of one run"),
+        "queue_limit": Field(DURATION, "longest wait in Slurm's queue"),
     },
     "a site",
 )

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from imagebuild.check.runner import CheckedImage, Job, Outcome, Server
 from imagebuild.check.runners.place import Place, laid_out
+from imagebuild.check.runners.rootfs import Rootfs
 from imagebuild.check.runners.serving import Live
 from imagebuild.check.slurm.array import Batch
 from imagebuild.check.slurm.client import SlurmClient
 from imagebuild.check.slurm.container import BundleContainer, Container, PyxisContainer
 from imagebuild.check.slurm.server import start_server
 from imagebuild.check.slurm.task import Task
-from imagebuild.check.slurm.unpacked import Unpacked
 from imagebuild.errors import InputError, UnavailableError
 from imagebuild.target.site import Site
 
@@ -48,7 +48,7 @@ class SlurmRunner:
         self._folder = Path(folder)
         self._client = client or SlurmClient()
         self._live = Live()
-        self._unpacked = Unpacked(self._folder, place.keep)
+        self._unpacked = Rootfs(self._folder / "images", keep=place.keep)
 
     def available(self) -> str | None:
         return self._client.available()
@@ -86,4 +86,4 @@ class SlurmRunner:
     def _container(self) -> Container:
         if self._site.container == "pyxis":
             return PyxisContainer(self._site)
-        return BundleContainer(self._unpacked.rootfs)
+        return BundleContainer(self._unpacked.of)
