@@ -113,7 +113,7 @@ def _arms(arguments: argparse.Namespace, target: Target) -> list[str]:
 
 def _each(arguments: argparse.Namespace, session: Session, target: Target, arms: list[str]) -> Any:
     """Each arm with its result, or with the error that kept it from one."""
-    from imagebuild.errors import ImagebuildError, InputError
+    from imagebuild.errors import ImagebuildError
 
     requests = [_request(arguments, session, target, arm) for arm in arms]
     if arguments.endpoint is not None:
@@ -125,8 +125,6 @@ def _each(arguments: argparse.Namespace, session: Session, target: Target, arms:
         for arm, request in zip(arms, requests, strict=True):
             try:
                 yield arm, start(arm, request)
-            except InputError:
-                raise
             except ImagebuildError as error:
                 yield arm, error
 
