@@ -45,6 +45,25 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
+KILLED = """
+import json, sys
+from pathlib import Path
+from imagebuild.check.images import checked_image
+from imagebuild.check.runner import Job
+from imagebuild.check.runners import open_runner
+from imagebuild.oci.layout import LayoutSource
+from imagebuild.oci.platform import Platform
+
+image = checked_image(LayoutSource(sys.argv[2]), "real", Platform("linux", "amd64"))
+options = json.loads(sys.argv[3])
+if "scratch" in options:
+    options["scratch"] = Path(options["scratch"])
+runner = open_runner(sys.argv[1], keep=True, **options)
+runner.run(image, Job(("/bin/sleep", *sys.argv[4:], "86399"), 86400))
+"""
+"""A process that waits for a job, until it is killed: runner, layout, options, and what else to sleep."""
+
+
 def python(text: str, *words: str) -> tuple[str, ...]:
     return (PYTHON, "-c", text, *words)
 
@@ -122,7 +141,7 @@ def ends_at_its_deadline(runner: Runner, image: CheckedImage) -> None:
 
 
 def tells_what_never_started(runner: Runner, image: CheckedImage) -> None:
-    for command in (("/no/such/program",), ("/opt/mark",), ("no-such-name",)):
+    for command in (("/no/such/program",), ("/opt/mark",), ("no-such-name",), ("/opt/not-a-program",)):
         outcome = runner.run(image, Job(command, 60))
         assert (outcome.end, outcome.code) == (End.NOT_STARTED, None), (command, outcome)
         assert outcome.detail

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +14,11 @@ from pathlib import Path
 import pytest
 from real_engine import RealEngine
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import LAWS, WITH_FOLDER
+from runner_laws import KILLED, LAWS, WITH_FOLDER, is_gone
 
-from imagebuild.check.runner import CheckedImage, End, Job, Runner
+from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner
 from imagebuild.check.runners import open_runner
+from imagebuild.oci.layout import LayoutSource
 
 pytestmark = pytest.mark.integration
 
@@ -54,9 +59,30 @@ def test_nothing_is_left(engine: RealEngine, runner: Runner) -> None:
 
 
 def test_an_engine_without_a_driver_for_devices_starts_nothing(runner: Runner, debian_image: CheckedImage) -> None:  # noqa: F811
-    from imagebuild.check.runner import Devices
-
     outcome = runner.run(debian_image, Job(("/bin/true",), 60, devices=Devices("nvidia")))
     runner.close()
     assert outcome.end is End.NOT_STARTED
     assert "gpu" in outcome.detail
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(engine: RealEngine, debian_image: CheckedImage) -> None:  # noqa: F811
+    assert isinstance(debian_image.source, LayoutSource)
+    environment = {**os.environ, "DOCKER_HOST": engine.host}
+    command = [sys.executable, "-c", KILLED, "docker", str(debian_image.source.path), "{}"]
+    begun = subprocess.Popen(command, env=environment)
+    try:
+        assert is_gone(lambda: begun.poll() is None and engine.run("ps", "--quiet") == "", 120)
+        assert begun.poll() is None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DOCKER_HOST", engine.host)
+            # while its process lives it is nobody else's matter
+            assert open_runner("docker").available() is None
+            assert engine.run("ps", "--quiet") != ""
+            begun.send_signal(signal.SIGKILL)
+            begun.wait()
+            assert engine.run("ps", "--quiet") != ""
+            assert open_runner("docker").available() is None
+        assert engine.run("ps", "--all", "--quiet") == ""
+    finally:
+        begun.kill()
+        begun.wait()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +14,11 @@ from pathlib import Path
 import pytest
 from container_engine import Podman
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import LAWS, WITH_FOLDER, mounts_below
+from runner_laws import KILLED, LAWS, WITH_FOLDER, is_gone, mounts_below
 
-from imagebuild.check.runner import CheckedImage, Runner
+from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner
 from imagebuild.check.runners import open_runner
+from imagebuild.oci.layout import LayoutSource
 
 pytestmark = pytest.mark.integration
 
@@ -49,3 +54,32 @@ def test_nothing_is_left(engine: Podman, runner: Runner, tmp_path: Path) -> None
     runner.close()
     assert engine.call("images", "--all", "--quiet").stdout == ""
     assert mounts_below(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(engine: Podman, debian_image: CheckedImage) -> None:  # noqa: F811
+    assert isinstance(debian_image.source, LayoutSource)
+    options = json.dumps({"options": engine.base[1:]})
+    begun = subprocess.Popen([sys.executable, "-c", KILLED, "podman", str(debian_image.source.path), options])
+
+    def running() -> str:
+        return engine.call("ps", "--quiet").stdout
+
+    try:
+        assert is_gone(lambda: begun.poll() is None and running() == "", 120)
+        assert begun.poll() is None
+        # while its process lives it is nobody else's matter
+        assert open_runner("podman", options=engine.base[1:]).available() is None
+        assert running() != ""
+    finally:
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+    assert running() != ""
+    assert open_runner("podman", options=engine.base[1:]).available() is None
+    assert engine.call("ps", "--all", "--quiet").stdout == ""
+
+
+def test_devices_that_nobody_described_start_nothing(runner: Runner, debian_image: CheckedImage) -> None:  # noqa: F811
+    outcome = runner.run(debian_image, Job(("/bin/true",), 60, devices=Devices("nvidia")))
+    runner.close()
+    assert outcome.end is End.NOT_STARTED
+    assert "nvidia.com/gpu=all" in outcome.detail

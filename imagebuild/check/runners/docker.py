@@ -18,7 +18,7 @@ from imagebuild.check.runners.files import Collected, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits, may_raise
 from imagebuild.check.runners.loading import as_image, child_of, engine_name
 from imagebuild.check.runners.place import Place, laid_out, no_runner
-from imagebuild.check.runners.serving import GRACE, LOOPBACK, EndedServer, Live
+from imagebuild.check.runners.serving import GRACE, LOOPBACK, EndedServer, Live, never_ran
 from imagebuild.errors import UnavailableError
 from imagebuild.host.clock import monotonic, sleep
 from imagebuild.oci.docker_containers import Containers, DockerContainers
@@ -249,7 +249,7 @@ def _outcome(engine: Containers, name: str, end: End, seconds: float, machine: M
     left = _collect(engine, name)
     detail = "stopped at its deadline" if end is End.DEADLINE else ("out of memory" if state.get("OOMKilled") else "")
     code = None if end is End.DEADLINE else int(state.get("ExitCode", -1))
-    return Outcome(end, code, stdout, stderr, left.files, seconds, detail, {**machine, **left.machine()})
+    return never_ran(Outcome(end, code, stdout, stderr, left.files, seconds, detail, {**machine, **left.machine()}))
 
 
 def _collect(engine: Containers, name: str) -> Collected:

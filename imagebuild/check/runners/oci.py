@@ -24,7 +24,16 @@ from imagebuild.check.runners.loading import child_of
 from imagebuild.check.runners.oci_runtime import Runtime, find_runtime
 from imagebuild.check.runners.place import Place, Scratch, laid_out, no_runner, remove_tree
 from imagebuild.check.runners.rootfs import Rootfs
-from imagebuild.check.runners.serving import GRACE, Ended, EndedServer, Finish, Live, ProcessServer, run_to_end
+from imagebuild.check.runners.serving import (
+    GRACE,
+    Ended,
+    EndedServer,
+    Finish,
+    Live,
+    ProcessServer,
+    never_ran,
+    run_to_end,
+)
 from imagebuild.content.files import io_faults
 from imagebuild.host import process
 from imagebuild.oci.documents import ImageConfig
@@ -211,15 +220,17 @@ def _finish(ended: Ended, started: process.Process, folder: Path, runtime: Runti
     finally:
         remove_tree(folder)
     late = ended.end is End.DEADLINE
-    return Outcome(
-        ended.end,
-        None if late else ended.code,
-        stdout,
-        stderr,
-        left.files,
-        ended.seconds,
-        "stopped at its deadline" if late else "",
-        {**machine, **left.machine()},
+    return never_ran(
+        Outcome(
+            ended.end,
+            None if late else ended.code,
+            stdout,
+            stderr,
+            left.files,
+            ended.seconds,
+            "stopped at its deadline" if late else "",
+            {**machine, **left.machine()},
+        )
     )
 
 

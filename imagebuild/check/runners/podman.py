@@ -21,7 +21,7 @@ from imagebuild.check.runners.files import TOTAL_LIMIT, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits
 from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
 from imagebuild.check.runners.place import Place, Scratch, laid_out, no_runner
-from imagebuild.check.runners.serving import GRACE, Ended, EndedServer, Live, ProcessServer, run_to_end
+from imagebuild.check.runners.serving import GRACE, Ended, EndedServer, Live, ProcessServer, never_ran, run_to_end
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
 from imagebuild.errors import RefusedError, UnavailableError, clean
 from imagebuild.host import process
@@ -185,8 +185,8 @@ class PodmanRunner:
         late = ended.end is End.DEADLINE
         detail = "stopped at its deadline" if late else ("out of memory" if state.get("OOMKilled") else "")
         code = None if late else int(state.get("ExitCode", -1))
-        return Outcome(
-            ended.end, code, stdout, stderr, left.files, ended.seconds, detail, {**machine, **left.machine()}
+        return never_ran(
+            Outcome(ended.end, code, stdout, stderr, left.files, ended.seconds, detail, {**machine, **left.machine()})
         )
 
     def _state(self, name: str) -> dict[str, Any]:

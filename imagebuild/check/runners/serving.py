@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from imagebuild.check.runner import End, Outcome, Server
+from imagebuild.errors import clean
 from imagebuild.host.clock import monotonic
 from imagebuild.host.process import Process
 
+_FOREIGN = re.compile(rb"exec [^\n]*: exec format error\n\Z")
 GRACE = 20.0
 """Seconds that a server has between TERM and KILL."""
 LOOPBACK = "127.0.0.1"
@@ -50,6 +53,15 @@ def _stop(process: Process, stop: Callable[[], None] | None, grace: float) -> No
         stop()
         process.wait(grace or 5.0)
     process.stop(grace)
+
+
+def never_ran(outcome: Outcome) -> Outcome:
+    """The outcome, or that the command never started: a program of another architecture is found out when it is executed
+    only, and runc then has no other place left for its words than where the command's own would be."""
+    if outcome.end is End.EXITED and outcome.code == 1 and not outcome.stdout and _FOREIGN.match(outcome.stderr):
+        said = clean(outcome.stderr.decode("utf-8", "replace").strip(), 1000)
+        return replace(outcome, end=End.NOT_STARTED, code=None, stderr=b"", detail=said)
+    return outcome
 
 
 class Live:

@@ -1,0 +1,133 @@
+"""The oci runner with the real runc (or the runtime that IMAGEBUILD_OCI_RUNTIME names)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from runner_image import debian_image  # noqa: F401  (a fixture)
+from runner_laws import KILLED, LAWS, WITH_FOLDER, is_gone, mounts_below, processes_with, python
+from tools import missing, root
+from unpackers import tree, umoci
+
+from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner
+from imagebuild.check.runners import open_runner
+from imagebuild.check.runners.rootfs import Rootfs
+from imagebuild.host.clock import monotonic, sleep
+from imagebuild.oci.layout import LayoutSource
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("oci-scratch")
+
+
+@pytest.fixture(scope="module")
+def runner(scratch: Path) -> Iterator[Runner]:
+    made = open_runner("oci", scratch=scratch)
+    why = made.available()
+    if why is not None:
+        missing(why)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_law(law: str, runner: Runner, debian_image: CheckedImage, scratch: Path) -> None:  # noqa: F811
+    LAWS[law](runner, debian_image)
+    assert list((scratch / "runs").iterdir()) == []
+    assert mounts_below(scratch) == []
+
+
+@pytest.mark.parametrize("law", WITH_FOLDER)
+def test_law_with_a_folder(law: str, runner: Runner, debian_image: CheckedImage, tmp_path: Path) -> None:  # noqa: F811
+    WITH_FOLDER[law](runner, debian_image, tmp_path / "folder")
+
+
+def test_the_unpacked_image_is_what_umoci_unpacks(debian_image: CheckedImage, tmp_path: Path) -> None:  # noqa: F811
+    assert isinstance(debian_image.source, LayoutSource)
+    root()
+    ours = Rootfs(tmp_path / "images").of(debian_image)
+    theirs = umoci(debian_image.source.path, "real", tmp_path)
+    assert tree(ours) == tree(theirs)
+
+
+def test_devices_that_are_not_there_start_nothing(runner: Runner, debian_image: CheckedImage) -> None:  # noqa: F811
+    if os.path.exists("/dev/nvidia0"):
+        pytest.skip("this machine has such devices")
+    outcome = runner.run(debian_image, Job(("/bin/true",), 60, devices=Devices("nvidia", 2)))
+    assert outcome.end is End.NOT_STARTED
+    assert outcome.detail == "2 devices of nvidia are asked for, and this machine shows 0"
+
+
+def test_a_job_ends_with_the_process_that_was_killed(debian_image: CheckedImage, tmp_path: Path) -> None:  # noqa: F811
+    """SIGKILL in the middle: container, mounts and cgroups go at once, the folder with the next run."""
+    assert isinstance(debian_image.source, LayoutSource)
+    why = open_runner("oci").available()
+    if why is not None:
+        missing(why)
+    scratch, mark = tmp_path / "scratch", "86399.25"
+    options = json.dumps({"scratch": str(scratch)})
+    command = [sys.executable, "-c", KILLED, "oci", str(debian_image.source.path), options, mark]
+    begun = subprocess.Popen(command)
+    try:
+        until = monotonic() + 120
+        while not any(Path(f"/proc/{pid}/comm").read_text() == "sleep\n" for pid in processes_with(mark)):
+            assert monotonic() < until
+            assert begun.poll() is None
+            sleep(0.05)
+    finally:
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+    assert is_gone(lambda: processes_with(mark))
+    assert mounts_below(scratch) == []
+    (left,) = (scratch / "runs").iterdir()
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/**/{left.name}"))
+    runner = open_runner("oci", scratch=scratch, keep=True)
+    assert runner.run(debian_image, Job(python("print(1)"), 60)).stdout == b"1\n"
+    assert list((scratch / "runs").iterdir()) == []
+
+
+def test_a_user_runs_it_in_a_namespace_of_his_own(debian_image: CheckedImage, tmp_path: Path) -> None:  # noqa: F811
+    """As nobody: no file of the run belongs to anybody else."""
+    assert isinstance(debian_image.source, LayoutSource)
+    root()
+    setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    probe = subprocess.run(
+        [*setpriv, "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if probe.returncode != 0:
+        missing(f"users have no namespaces of their own here: {probe.stderr}")
+    layout, scratch = tmp_path / "layout", tmp_path / "of-user"
+    shutil.copytree(debian_image.source.path, layout)
+    scratch.mkdir()
+    os.chown(scratch, 65534, 65534)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder != Path("/tmp") and str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    text = (
+        KILLED.replace("runner.run(", "print(runner.available(), runner.run(")
+        .replace("86400))", "600)))")
+        .replace("86399", "0.1")
+    )
+    command = [*setpriv, sys.executable, "-c", text, "oci", str(layout), json.dumps({"scratch": str(scratch)})]
+    environment = {**os.environ, "IMAGEBUILD_CACHE": str(scratch / "cache"), "HOME": str(scratch)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "None Outcome(end=<End.EXITED" in done.stdout, done.stdout
+    assert "'userNamespace': True" in done.stdout
+    assert "code=0" in done.stdout
+    owners = {os.lstat(Path(parent, name)).st_uid for parent, _, names in os.walk(scratch) for name in names}
+    assert owners == {65534}
