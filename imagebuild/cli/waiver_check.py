@@ -1,12 +1,13 @@
 """Judge waivers: those of the workspace, or a page that somebody wrote by hand.
 
-Works offline and, for a page, without a workspace.  What blocks is what the receiving repository's checklist demands;
+Works offline (but for --online) and, for a page, without a workspace.  What blocks is what the receiving repository's checklist demands;
 --strict adds digests, accuracy evidence, expiry and pages that are what `waiver render` writes.
 
 Examples:
   imagebuild waiver check 4878
   imagebuild waiver check docs/waiver/2508.md
   git diff main...HEAD > pr.diff
+  imagebuild waiver check 4878 --online
   imagebuild waiver check 4878 --diff pr.diff --repo . --changelog perf-changelog.yaml
 """
 
@@ -14,9 +15,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from imagebuild.cli.session import Session
-from imagebuild.errors import InputError
+from imagebuild.errors import InputError, worst_exit_code
+
+if TYPE_CHECKING:
+    from imagebuild.waiver.online import CodeHost
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--diff", metavar="FILE", help="the pull request as git diff prints it")
     parser.add_argument("--changelog", metavar="FILE", help="prove that --diff only appends to this changelog")
     parser.add_argument("--repo", metavar="DIR", help="the repository that the waiver goes to")
+    parser.add_argument("--online", action="store_true", help="look upstream links up at the code host")
+    parser.add_argument("--github-api", metavar="URL", help="where GitHub's API is (default: https://api.github.com)")
     parser.add_argument("--today", metavar="DATE", help="the day on which an expiry is judged (default: the clock's)")
 
 
@@ -54,6 +61,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         load_change(Path(arguments.diff)) if arguments.diff else None,
         changelog,
         load_repository(Path(arguments.repo)) if arguments.repo else None,
+        _host(arguments.github_api, session) if arguments.online else None,
     )
     subject: str | None = arguments.subject
     reports: list[WaiverReport]
@@ -81,4 +89,18 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     }
     text = "\n\n".join(report.to_text() for report in reports) or "no waiver is here"
     session.output.answer(document, text)
-    return 0 if passed else 1
+    return worst_exit_code([report.exit_code for report in reports])
+
+
+def _host(api: str | None, session: Session) -> CodeHost:
+    """GitHub, asked with the token of GITHUB_TOKEN where there is one."""
+    from imagebuild.host.environment import variable
+    from imagebuild.registry.open import open_client
+    from imagebuild.registry.secret import Secret
+    from imagebuild.registry.web import WebReader
+    from imagebuild.waiver.online import GITHUB_API, CodeHost
+
+    base = api or GITHUB_API
+    token = variable("GITHUB_TOKEN")
+    transport = open_client(session.opener().registry_options()).transport
+    return CodeHost(WebReader(transport, base, None if token is None else Secret(token)), base)

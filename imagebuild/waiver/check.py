@@ -1,6 +1,7 @@
 """The check of one waiver: its rules in order, what no waiver cures apart, and what can be done.
 
-Deterministic and offline: the same files and the same day give the same report.
+Deterministic and offline: the same files and the same day give the same report.  Only where a code host is given are
+upstream links looked up.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from imagebuild.waiver.change import ChangeSet, run_time_patches
 from imagebuild.waiver.changelog import check_changelog
 from imagebuild.waiver.findings import BLOCKING, NOTE, WARNING, Finding, WaiverReport, sort_findings
 from imagebuild.waiver.gather import gather
-from imagebuild.waiver.headings import CONFIG, PATCHED, WHY
+from imagebuild.waiver.headings import CONFIG, PATCHED, UPSTREAM, WHY
 from imagebuild.waiver.not_cured import find_not_cured, ways_out
-from imagebuild.waiver.page import Page, code_spans, load_page
+from imagebuild.waiver.online import CodeHost, look_up_links
+from imagebuild.waiver.page import UPSTREAM_URL, Page, code_spans, load_page
 from imagebuild.waiver.render import WaiverFacts, page_name
 from imagebuild.waiver.repository import Repository, check_repository
 from imagebuild.waiver.rules_page import check_name, check_removal, check_sections
@@ -31,13 +33,14 @@ RULES = ("inferencex",)
 @dataclass(frozen=True, slots=True)
 class Asked:
     """How to check.  `today` decides about expiry; `change` is the diff of the pull request, `changelog` the file's name and
-    bytes, `repository` the repository that the waiver goes to."""
+    bytes, `repository` the repository that the waiver goes to; `host` looks upstream links up (None: offline)."""
 
     today: date
     strict: bool = False
     change: ChangeSet | None = None
     changelog: tuple[str, bytes] | None = None
     repository: Repository | None = None
+    host: CodeHost | None = None
 
 
 def check_number(workspace: Workspace, number: int, asked: Asked) -> WaiverReport:
@@ -127,6 +130,14 @@ def _report(page: Page, facts: WaiverFacts | None, findings: list[Finding], aske
         findings += check_changelog(*asked.changelog, asked.change, page.number, keys)
     if asked.repository is not None:
         findings += check_repository(asked.repository, page, facts, keys, asked.change)
+    unknown: tuple[str, ...] = ()
+    if asked.host is not None:
+        section = page.section(UPSTREAM)
+        looked_up = look_up_links(
+            asked.host, _links(page, facts), page.file, section.line if section else 0, strict=asked.strict
+        )
+        findings += looked_up.findings
+        unknown = looked_up.unknown
     ordered = sort_findings(findings)
     return WaiverReport(
         page.file,
@@ -135,7 +146,19 @@ def _report(page: Page, facts: WaiverFacts | None, findings: list[Finding], aske
         ordered,
         sort_findings(list(find_not_cured(page, facts))),
         ways_out(ordered, facts),
+        unknown,
     )
+
+
+def _links(page: Page, facts: WaiverFacts | None) -> Iterator[tuple[str, str | None]]:
+    """The pull requests and issues that stand for the patch, with the state that the waiver claims."""
+    if facts is not None:
+        yield from ((link.url, link.state) for link in facts.waiver.upstream)
+        yield from ((url, None) for target in facts.targets for item in target.items for url in item.upstream)
+        return
+    for key in (PATCHED, UPSTREAM):
+        section = page.section(key)
+        yield from ((url, None) for url in UPSTREAM_URL.findall(section.text if section is not None else ""))
 
 
 def _config_keys(page: Page) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ def sort_findings(findings: list[Finding]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WaiverReport:
-    """The answer for one waiver: `findings`, what no waiver cures apart from them, and what can be done about it."""
+    """The answer for one waiver: `findings`, what no waiver cures apart from them, what can be done about it, and `unknown`,
+    what was to be looked up and could not be, a line each."""
 
     subject: str
     number: int | None
@@ -59,10 +60,20 @@ class WaiverReport:
     findings: tuple[Finding, ...]
     not_cured: tuple[Finding, ...] = ()
     ways_out: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.severity == BLOCKING for finding in self.findings)
 
     @property
     def passed(self) -> bool:
-        return not any(finding.severity == BLOCKING for finding in self.findings)
+        """Nothing blocks, and nothing that was asked for is left open."""
+        return not self.refused and not self.unknown
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.refused else 3 if self.unknown else 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +84,7 @@ class WaiverReport:
             "findings": [finding.to_json() for finding in self.findings],
             "not_cured": [finding.to_json() for finding in self.not_cured],
             "ways_out": list(self.ways_out),
+            "unknown": list(self.unknown),
         }
 
     def to_text(self) -> str:
@@ -85,7 +97,10 @@ class WaiverReport:
         if self.ways_out:
             parts.append("What can be done:\n" + "\n".join(f"  {n}. {way}" for n, way in enumerate(self.ways_out, 1)))
         count = sum(1 for finding in self.findings if finding.severity == BLOCKING)
-        parts.append(f"{self.subject}: " + ("passed" if self.passed else f"refused ({count} blocking)"))
+        verdict = f"refused ({count} blocking)" if self.refused else "passed"
+        if self.unknown and not self.refused:
+            verdict = f"could not find out ({len(self.unknown)} upstream links)"
+        parts.append(f"{self.subject}: {verdict}")
         return "\n".join(parts)
 
 
