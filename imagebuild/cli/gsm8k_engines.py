@@ -45,7 +45,7 @@ def engines(arguments: argparse.Namespace, session: Session, target: Target) -> 
             f"the target {target.name} does not say how its engine is started",
             hint="declare `serve` in its target.yaml, or name a running server with --endpoint",
         )
-    site = _site(arguments, session)
+    site = site_of(arguments.site, session)
     name = arguments.runner or (site.runner if site is not None else "docker")
     runner = open_runner(name, site=site)
     reason = runner.available()
@@ -54,7 +54,7 @@ def engines(arguments: argparse.Namespace, session: Session, target: Target) -> 
         raise UnavailableError("check.no-runner", f"the runner {name} cannot work here: {reason}")
     overlays = session.workspace.series(target)
     lock = load_lock(session.workspace.lock_path(target.name))
-    platform = _platform(arguments, target)
+    platform = platform_of(arguments.platform, target)
     opener = session.opener(session.workspace.root)
 
     @cache
@@ -63,7 +63,7 @@ def engines(arguments: argparse.Namespace, session: Session, target: Target) -> 
 
     @cache
     def patched() -> CheckedImage:
-        where = arguments.image or _built(session, target, lock)
+        where = arguments.image or built_reference(session, target, lock)
         return open_image(where, platform, session.opener() if arguments.image else opener, base=target.base)
 
     settings = EngineSettings(
@@ -86,23 +86,24 @@ def engines(arguments: argparse.Namespace, session: Session, target: Target) -> 
         runner.close()
 
 
-def _site(arguments: argparse.Namespace, session: Session) -> Site | None:
+def site_of(name: str | None, session: Session) -> Site | None:
+    """The named site of the workspace, None where none is named."""
     from imagebuild.target.site import choose_site, load_sites
 
-    if arguments.site is None:
-        return None
-    return choose_site(load_sites(session.workspace.sites_path), arguments.site)
+    return None if name is None else choose_site(load_sites(session.workspace.sites_path), name)
 
 
-def _platform(arguments: argparse.Namespace, target: Target) -> Platform:
+def platform_of(named: str | None, target: Target) -> Platform:
+    """The named platform, else the SKU's, else the only one, else this machine's.  Raises InputError
+    `check.which-platform`."""
     import platform as machine
 
     from imagebuild.errors import InputError
     from imagebuild.oci.platform import Platform
     from imagebuild.target.sku import SKUS
 
-    if arguments.platform is not None:
-        return Platform.parse(arguments.platform)
+    if named is not None:
+        return Platform.parse(named)
     if target.sku is not None:
         return SKUS[target.sku].platform
     if len(target.platforms) == 1:
@@ -118,7 +119,8 @@ def _platform(arguments: argparse.Namespace, target: Target) -> Platform:
     return mine
 
 
-def _built(session: Session, target: Target, lock: Lock | None) -> str:
+def built_reference(session: Session, target: Target, lock: Lock | None) -> str:
+    """The image that `build` left.  Raises RefusedError `check.not-built`."""
     from imagebuild.errors import RefusedError
 
     folder = session.workspace.root / "build" / target.name

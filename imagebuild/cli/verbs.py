@@ -30,6 +30,7 @@ VERBS = (
     Verb("sign", "sign an image's index and every platform's manifest"),
     Verb("attest", "sign a statement about an image"),
     Verb("export", "write the same change as a script or Dockerfile for the pristine image"),
+    Verb("smoke", "check that the patched code is what runs, and leave evidence"),
     Verb("gsm8k", "run GSM8K against an engine, compare runs, decide"),
     Verb("ref", "print the line by which docker, podman, enroot, pyxis or a recipe names the image"),
     Verb("waiver", "write, render and check waivers of patches"),

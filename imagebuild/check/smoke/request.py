@@ -13,7 +13,7 @@ from imagebuild.overlay.document import Overlay
 from imagebuild.target.document import Target
 from imagebuild.target.lock_types import Lock, PlatformInputs
 from imagebuild.target.sku import SKUS, Sku
-from imagebuild.target.smoke import Smoke
+from imagebuild.target.smoke import SMOKE_STEPS, Smoke
 
 DEADLINES: Mapping[str, int] = {
     "files": 600, "python": 600, "switch": 300, "devices": 120, "kernel": 300, "engine": 3600, "parity": 3600,
@@ -28,7 +28,7 @@ class SmokeRequest:
     not at hand), and the base's documents for step 1.
 
     `steps` are those to run (None: the target's).  `mounts` and `environment` are the site's.  `prompts` are token ids.
-    `relocated`: the packages are looked for by name, since the runner has no containers (`host`).
+    `accelerators` is how many a job asks for (None: all).  `relocated`: the packages are looked for by name, since the runner has no containers (`host`).
     """
 
     target: Target
@@ -42,6 +42,7 @@ class SmokeRequest:
     environment: Mapping[str, str] = field(default_factory=no_entries)
     prompts: tuple[tuple[int, ...], ...] | None = None
     relocated: bool = False
+    accelerators: int | None = None
     _expected: list[Expected] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @property
@@ -50,17 +51,37 @@ class SmokeRequest:
         return checks.smoke if checks is not None and checks.smoke is not None else Smoke()
 
     @property
+    def not_applicable(self) -> Mapping[str, str]:
+        """Steps that have nothing to look at for this series, and why: they are left out, never counted as passed."""
+        from imagebuild.check.smoke.step_overlay import checks_of
+
+        out = {}
+        if not any(overlay.switch is not None for overlay in self.overlays):
+            out["switch"] = "no overlay has a switch"
+        if not any(checks_of(overlay) for overlay in self.overlays):
+            out["overlay"] = "no overlay brings checks of its own"
+        return out
+
+    @property
     def wanted_steps(self) -> tuple[str, ...]:
         """The steps that run, in their order."""
-        from imagebuild.target.smoke import SMOKE_STEPS
-
         asked = self.settings.steps if self.steps is None else self.steps
-        return tuple(step for step in SMOKE_STEPS if step in asked)
+        return tuple(step for step in SMOKE_STEPS if step in asked and step not in self.not_applicable)
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Every other step, and why it does not run."""
+        out = dict(self.not_applicable)
+        for step in SMOKE_STEPS:
+            if step not in self.wanted_steps and step not in out:
+                asked = step in self.settings.steps
+                out[step] = "not selected in this run" if asked else "the target does not ask for it"
+        return out
 
     @property
     def complete(self) -> bool:
         """Whether every step that the target asks for runs."""
-        return set(self.settings.steps) <= set(self.wanted_steps)
+        return set(self.settings.steps) <= {*self.wanted_steps, *self.not_applicable}
 
     @property
     def platform(self) -> PlatformInputs:
@@ -81,7 +102,7 @@ class SmokeRequest:
     def devices(self) -> Devices | None:
         """What jobs ask of a runner: all accelerators of the target's vendor, none where the target names no SKU."""
         sku = self.sku
-        return Devices(sku.vendor) if sku is not None else None
+        return Devices(sku.vendor, self.accelerators) if sku is not None else None
 
     def deadline(self, step: str) -> float:
         """Seconds that each job of a step may take."""
