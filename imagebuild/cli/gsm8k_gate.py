@@ -1,9 +1,12 @@
 """Judge the accuracy runs of a target: validity, threshold on both filters, paired verdicts of the arms.
 
-The runs are those of `gsm8k run` below build/gsm8k/TARGET; threshold, margin and arms are the target's `checks.gsm8k`.
+The runs are those of `gsm8k run` below build/gsm8k/TARGET; threshold, margin and arms are the target's `checks.gsm8k`.  The
+judgement is written beside them: gate.json, and statement.json, the in-toto test result of the patched image, where the
+verdict is one that can be attested.
 
-Example:
+Examples:
   imagebuild gsm8k gate b300-vllm
+  imagebuild gsm8k gate b300-vllm --junit build/gsm8k/b300-vllm/junit.xml
 """
 
 from __future__ import annotations
@@ -17,12 +20,17 @@ from imagebuild.cli.session import Session
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target's name")
     parser.add_argument("--runs", metavar="DIR", help="the folder with one folder an arm (build/gsm8k/TARGET)")
+    parser.add_argument("--junit", metavar="FILE", help="also write the checks as JUnit XML")
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.check.gate import AGAIN, Demands, decide, gate_text
+    from imagebuild.check.gate import AGAIN, decide, gate_text
+    from imagebuild.check.gate_record import demands_of, gate_junit, gate_statement, store_gate
     from imagebuild.check.results import load_run
+    from imagebuild.content.files import atomic_write
     from imagebuild.errors import InputError
+    from imagebuild.host import clock
+    from imagebuild.target.lock import load_lock
 
     target = session.workspace.target(arguments.target)
     asked = target.checks.gsm8k if target.checks is not None else None
@@ -34,11 +42,15 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         )
     folder = Path(arguments.runs) if arguments.runs else session.workspace.root / "build" / "gsm8k" / target.name
     runs = {arm: load_run(folder / arm) for arm in (*asked.arms, AGAIN) if (folder / arm / "summary.json").is_file()}
-    switched = any(overlay.switch is not None for overlay in session.workspace.series(target))
-    gate = decide(
-        target.name,
-        runs,
-        Demands(asked.threshold, asked.margin, asked.arms, asked.max_null, needs_proof=switched),
-    )
-    session.output.answer(gate.to_json(), gate_text(gate))
+    demands = demands_of(target, session.workspace.series(target))
+    gate = decide(target.name, runs, demands)
+    lock = load_lock(session.workspace.lock_path(target.name))
+    statement = gate_statement(gate, runs, demands, clock.now(), lock)
+    stored = store_gate(folder, gate, statement) if runs else None
+    if arguments.junit is not None:
+        atomic_write(Path(arguments.junit), gate_junit(gate))
+    if stored is not None:
+        session.output.note(f"{target.name}: the test result is at {session.workspace.shown(stored)}")
+    document = {**gate.to_json(), "statement": str(stored) if stored is not None else None}
+    session.output.answer(document, gate_text(gate))
     return gate.verdict.exit_code

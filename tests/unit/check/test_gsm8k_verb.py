@@ -81,6 +81,10 @@ def test_run_and_gate_of_a_target(workspace: Path, questions: Path, eval_python:
     assert "other questions than the pinned ones" in gate["reason"]
     assert "proves" not in gate["reason"], "a target whose overlays have no switch needs no proof of one"
     assert {check["name"]: check["verdict"] for check in gate["checks"]}["on strict-match"] == "passed"
+    assert gate["statement"] is None, "an invalid run is attested to nobody"
+    assert (workspace / "build" / "gsm8k" / "t" / "gate.json").is_file()
+    assert verb("gate", "t", "-C", workspace, "--junit", workspace / "out.xml")[0] == 3
+    assert 'testsuite name="gsm8k t"' in (workspace / "out.xml").read_text()
 
 
 def test_a_gate_without_runs_is_not_run(workspace: Path) -> None:

@@ -1,0 +1,96 @@
+"""What the gate leaves: a test result of the patched image that others read, and JUnit."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from imagebuild.check.gate import Demands, Gate, decide
+from imagebuild.check.gate_record import gate_junit, gate_statement, store_gate
+from imagebuild.check.results import Run, load_run
+from imagebuild.content.digest import Digest
+from imagebuild.waiver.evidence import load_evidence, parse_record
+
+DATA = {"test": "sha256:" + "d" * 64, "train": "sha256:" + "e" * 64, "questions": 300}
+DEMANDS = Demands(Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=str(DATA["test"]))
+BASE, PATCHED, CONTENT = Digest("a" * 64), Digest("b" * 64), Digest("c" * 64)
+Judged = Callable[..., tuple[Gate, dict[str, Run]]]
+
+
+@pytest.fixture
+def judged(make_run: Callable[..., Path]) -> Judged:
+    def judge(wrong: int = 3, **changes: Any) -> tuple[Gate, dict[str, Run]]:
+        runs = {}
+        for arm in ("base", "off", "on"):
+            ours = arm != "base"
+            meta = {
+                "image_digest": str(PATCHED if ours else BASE),
+                "content_id": str(CONTENT) if ours else None,
+                "settings": {"dataset": DATA},
+                "switch_proof": [{"overlay": "tune", "lines": 1}] if arm == "on" else None,
+                **(changes if arm == "on" else {}),
+            }
+            bad = wrong if arm == "on" else 3
+            runs[arm] = load_run(make_run(arm, [number >= bad for number in range(300)], meta=meta))
+        return decide("t", runs, DEMANDS), runs
+
+    return judge
+
+
+def test_a_good_gate_is_a_test_result_of_the_patched_image(judged: Judged, tmp_path: Path) -> None:
+    gate, runs = judged()
+    statement = gate_statement(gate, runs, DEMANDS, 1_700_000_000)
+    path = store_gate(tmp_path / "t" / "evidence", gate, statement)
+    assert path is not None
+    (record,) = load_evidence(tmp_path / "t" / "evidence", "evidence").records
+    assert (record.check, record.result, record.subjects) == ("gsm8k", "PASSED", {PATCHED})
+    assert {CONTENT, Digest.parse(str(DATA["test"])), Digest.parse(str(DATA["train"]))} <= record.configuration
+    predicate = json.loads(path.read_bytes())["predicate"]
+    named = {one["name"]: one["digest"]["sha256"] for one in predicate["evidence"]}
+    samples = next(name for name in runs["on"].digests if name.startswith("samples_"))
+    assert named[f"on/{samples}"] == Digest.of((runs["on"].folder / samples).read_bytes()).hex
+    assert "base/meta_env.json" in named
+    assert "on against base: non-inferior" in predicate["passedTests"]
+    assert predicate["demands"]["threshold"] == "0.90"
+    assert predicate["finishedOn"] == "2023-11-14T22:13:20Z"
+
+
+def test_a_bad_gate_says_what_failed(judged: Judged) -> None:
+    gate, runs = judged(wrong=40)
+    statement = gate_statement(gate, runs, DEMANDS, 0)
+    assert statement is not None
+    record = parse_record(statement.format(), "x")
+    assert record is not None
+    assert record.result == "FAILED"
+    assert "on strict-match: failed" in record.failed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"switch_proof": None}, {"image_digest": None}, {"image_digest": str(BASE)}, {"image_digest": "sha256:x"}],
+)
+def test_what_is_no_answer_is_not_attested(judged: Judged, tmp_path: Path, changes: dict[str, Any]) -> None:
+    good, good_runs = judged()
+    path = store_gate(tmp_path / "out", good, gate_statement(good, good_runs, DEMANDS, 0))
+    gate, runs = judged(**changes)
+    assert gate_statement(gate, runs, DEMANDS, 0) is None
+    assert store_gate(tmp_path / "out", gate, None) is None
+    assert path is not None
+    assert not path.exists(), "an older result stands for runs that are not there any more"
+    assert json.loads((tmp_path / "out" / "gate.json").read_bytes())["verdict"] == str(gate.verdict)
+
+
+def test_junit_shows_each_check_and_never_passes_what_is_unknown(judged: Judged) -> None:
+    root = ElementTree.fromstring(gate_junit(judged(switch_proof=None, image_digest=None)[0]))
+    suite = root[0]
+    kinds = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert kinds["on counts"] == ["error"]
+    assert kinds["images"] == ["skipped"]
+    assert kinds["base strict-match"] == ["system-out"]
+    assert (suite.get("errors"), suite.get("skipped"), suite.get("failures")) == ("1", "1", "0")
+    failed = ElementTree.fromstring(gate_junit(judged(wrong=40)[0]))[0]
+    assert failed.get("failures") == "4"
