@@ -35,7 +35,8 @@ BOUND = (
     "/opt/torch",
 )
 """Folders of the machine that the containers see: programs and libraries of the distribution, the CUDA toolkit, torch."""
-CAPACITY = "/usr/lib/x86_64-linux-gnu"
+TORCH = "/opt/torch/.venv/lib/python3.12/site-packages"
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 
 
 def tell(text: str) -> None:
@@ -82,7 +83,7 @@ def prepare(options: argparse.Namespace) -> int:
     # only what the machine lacks: its own libraries stay
     for library in sorted((carried / "oci" / "lib").glob("*")):
         if not list(Path("/usr/lib").glob(f"*/{library.name}")):
-            shutil.copy(library, CAPACITY)
+            shutil.copy(library, LIBRARIES)
     base = ROOT / "build" / "bases" / TARGET
     if not base.is_dir():
         base.parent.mkdir(parents=True, exist_ok=True)
@@ -97,13 +98,21 @@ def prepare(options: argparse.Namespace) -> int:
 def write_sites(options: argparse.Namespace) -> None:
     """One site with every accelerator and one for each of the first two, in JSON, which is YAML."""
     mounts = [f"{Path(path).resolve()}:{path}:ro" for path in BOUND if Path(path).is_dir()]
+    env = {"CC": "/usr/bin/gcc", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "NCCL_NVLS_ENABLE": "0"}
+    if sys.base_prefix != "/usr":
+        # another Python than the distribution's: it comes along, and is told where the image's packages are
+        programs = options.carried / "programs"
+        programs.mkdir(exist_ok=True)
+        if not (programs / "python3").is_symlink():
+            (programs / "python3").symlink_to(Path(sys.executable).resolve())
+        mounts += [f"{sys.base_prefix}:{sys.base_prefix}:ro", f"{programs}:/usr/local/sbin:ro"]
+        env["PYTHONPATH"] = f"/usr/local/lib/python3.12/dist-packages:{TORCH}"
     common = {
         "runner": "oci",
         "mounts": mounts,
         "models": {MODEL: str(options.carried / "gemma-3-270m")},
         "time_limit": "30m",
     }
-    env = {"CC": "/usr/bin/gcc", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "NCCL_NVLS_ENABLE": "0"}
     env["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
     env["IMAGEBUILD_DRIVER_LIBRARIES"] = driver_folder()
     sites = {"h200": {**common, "scratch": str(options.carried / "scratch"), "env": env}}
