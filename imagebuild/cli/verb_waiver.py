@@ -5,6 +5,7 @@ Examples:
   imagebuild waiver render 4878
   imagebuild waiver check 4878
   imagebuild waiver check docs/waiver/2508.md
+  imagebuild waiver changelog 4878
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ACTIONS = {
     "new": "start the file that people write, from what the lock and the overlays say",
     "render": "write the English and the Chinese page",
     "check": "judge a waiver, or a page that somebody wrote by hand",
+    "changelog": "append a waiver's entry to the repository's changelog",
 }
 
 

@@ -89,6 +89,24 @@ def test_a_script_that_the_waiver_names_is_covered_and_another_blocks(tmp_path: 
     assert (found["code"], found["file"], found["line"]) == ("waiver.run-time-patch", "benchmarks/other.sh", 2)
 
 
+def test_the_overlays_own_patches_are_no_run_time_patches_and_the_same_file_elsewhere_is(
+    waived: Callable[..., SmallWorkspace], tmp_path: Path, verb: Verb
+) -> None:
+    space = waived()
+    patch = (space.root / "overlays/tune/patches/0001-envs.patch").read_text()
+    accused = []
+    for path in (
+        "overlays/tune/patches/0001-envs.patch",
+        "patches/0001-envs.patch",
+        "other/tune/patches/0001-envs.patch",
+    ):
+        (tmp_path / "d").write_text(git_diff(path, None, patch))
+        accused += [
+            f["file"] for f in judge(verb, "77", "--diff", tmp_path / "d") if f["code"] == "waiver.run-time-patch"
+        ]
+    assert accused == ["patches/0001-envs.patch", "other/tune/patches/0001-envs.patch"]
+
+
 def test_rule_1_the_page_may_not_be_deleted_and_may_stand_on_the_base_branch(tmp_path: Path, verb: Verb) -> None:
     (tmp_path / "310.md").write_text(PAGE)
     (tmp_path / "d").write_text(git_diff("docs/waiver/310.md", PAGE, None))
