@@ -44,7 +44,7 @@ class Bundle:
                 f"{what} is signed under a certificate, and there is no trust root to judge it by",
                 expected="verificationMaterial.publicKey",
                 found="a certificate",
-                hint="have it signed with a key, or verify it with cosign and its trust root",
+                hint="imagebuild verify --identity NAME --issuer URL, or have it signed with a key",
             )
         key = material.get("publicKey")
         if not isinstance(key, dict):

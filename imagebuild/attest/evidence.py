@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from imagebuild.attest.check import Check
-from imagebuild.attest.dsse import verify_envelope
+from imagebuild.attest.dsse import VerifiedPayload, verify_envelope
 from imagebuild.attest.predicates import image_signature
 from imagebuild.attest.simple_signature import FoundSignature, fetch_signatures, signature_tag, verify_signature
 from imagebuild.attest.statement import Statement, read_statement
 from imagebuild.attest.storage import FoundBundle, fetch_bundles
 from imagebuild.attest.subjects import ImageSubject, describe
-from imagebuild.attest.trust import TrustedKey, count_signers
+from imagebuild.attest.trust import Identity, TrustedKey, count_signers
 from imagebuild.content.digest import Digest
 from imagebuild.errors import ImagebuildError, RefusedError, UnavailableError
 from imagebuild.oci.source import ImageSource
@@ -26,13 +27,14 @@ SHOWN = 10
 class VerifiedStatement:
     """A statement about one digest that trusted keys signed (under each name that a key is trusted by); `referrer` is
     the digest of the manifest that it came in.  A signature of the older form (`older`) is the statement of an image
-    signature, and `referrer` the digest of its payload."""
+    signature, and `referrer` the digest of its payload.  One under a certificate has an `identity`, and no keys."""
 
     subject: Digest
     referrer: Digest
     statement: Statement
     keys: tuple[TrustedKey, ...]
     older: bool = False
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +51,40 @@ class Evidence:
         return [item for item in self.verified if item.statement.predicate_type == predicate_type]
 
     def limited_to(self, keys: Collection[TrustedKey]) -> Evidence:
-        """The same as if these keys alone were trusted."""
+        """The same as if these keys alone were trusted, and no identity."""
         kept = [replace(item, keys=tuple(k for k in item.keys if k in keys)) for item in self.verified]
         left = [
-            f"{item.referrer.short(12)}: signed by " + ", ".join(map(str, item.keys)) + ", which does not count here"
+            f"{item.referrer.short(12)}: signed by {', '.join(map(str, item.keys)) or item.identity}, which does not count here"
             for item, limited in zip(self.verified, kept, strict=True)
             if not limited.keys
         ]
         return Evidence(self.subject, tuple(k for k in kept if k.keys), (*self.ignored, *left), self.unavailable)
 
 
-def verify_bundle(found: FoundBundle, subject: Digest, keys: Sequence[TrustedKey]) -> VerifiedStatement:
-    """The statement in a bundle, which must be signed by one of `keys` and speak about `subject`.
+class CertificateJudge(Protocol):
+    """What can verify bundles under a certificate of one identity (attest.keyless)."""
 
-    Raises RefusedError `attest.bad-signature`, `attest.bad-statement`, `attest.other-digest`, or the bundle's fault.
+    identity: Identity
+
+    def verify(self, raw: bytes) -> VerifiedPayload: ...
+
+
+def verify_bundle(
+    found: FoundBundle, subject: Digest, keys: Sequence[TrustedKey], certificates: CertificateJudge | None = None
+) -> VerifiedStatement:
+    """The statement in a bundle, which must be signed by one of `keys`, or under a certificate that `certificates` accepts,
+    and speak about `subject`.
+
+    Raises RefusedError `attest.bad-signature`, `attest.bad-statement`, `attest.other-digest`, the bundle's fault, and
+    what `certificates` raises.
     """
-    if found.bundle is None:
+    if found.certified is not None and certificates is not None:
+        verified, identity = certificates.verify(found.certified), certificates.identity
+    elif found.bundle is None:
         assert found.fault is not None
         raise found.fault
-    verified = verify_envelope(found.bundle.envelope, [item.key for item in keys])
+    else:
+        verified, identity = verify_envelope(found.bundle.envelope, [item.key for item in keys]), None
     statement = read_statement(verified)
     if not statement.names(subject):
         raise RefusedError(
@@ -76,9 +93,8 @@ def verify_bundle(found: FoundBundle, subject: Digest, keys: Sequence[TrustedKey
             expected=str(subject),
             found=", ".join(str(item.digest or item.name) for item in statement.subjects[:5]),
         )
-    return VerifiedStatement(
-        subject, found.digest, statement, tuple(item for item in keys if item.key in verified.keys)
-    )
+    signers = tuple(item for item in keys if item.key in verified.keys)
+    return VerifiedStatement(subject, found.digest, statement, signers, identity=identity)
 
 
 def verify_older(found: FoundSignature, subject: Digest, keys: Sequence[TrustedKey]) -> VerifiedStatement:
@@ -88,27 +104,38 @@ def verify_older(found: FoundSignature, subject: Digest, keys: Sequence[TrustedK
     return VerifiedStatement(subject, found.digest, statement, tuple(k for k in keys if k.key in signed), older=True)
 
 
-def gather(source: ImageSource, subjects: Sequence[ImageSubject], keys: Sequence[TrustedKey]) -> list[Evidence]:
+def gather(
+    source: ImageSource,
+    subjects: Sequence[ImageSubject],
+    keys: Sequence[TrustedKey],
+    certificates: CertificateJudge | None = None,
+) -> list[Evidence]:
     """The evidence about each subject, read from `source`."""
-    return [_gather(source, subject, keys) for subject in subjects]
+    return [_gather(source, subject, keys, certificates) for subject in subjects]
 
 
-def _gather(source: ImageSource, subject: ImageSubject, keys: Sequence[TrustedKey]) -> Evidence:
+def _gather(
+    source: ImageSource, subject: ImageSubject, keys: Sequence[TrustedKey], certificates: CertificateJudge | None
+) -> Evidence:
     verified: list[VerifiedStatement] = []
     ignored: list[str] = []
+
+    unavailable: UnavailableError | None = None
 
     def judge(digest: Digest, verify: Callable[[], VerifiedStatement]) -> None:
         try:
             verified.append(verify())
         except ImagebuildError as error:
+            nonlocal unavailable
+            if error.code == "attest.trust-root-unavailable" and isinstance(error, UnavailableError):
+                unavailable = unavailable or error
             ignored.append(f"{digest.short(12)}: {describe(error)} [{error.code}]")
 
-    unavailable: UnavailableError | None = None
     try:
         for item in fetch_bundles(source, subject.digest):
-            judge(item.digest, partial(verify_bundle, item, subject.digest, keys))
+            judge(item.digest, partial(verify_bundle, item, subject.digest, keys, certificates))
     except UnavailableError as error:
-        unavailable = error
+        unavailable = unavailable or error
     try:
         for signature in fetch_signatures(source, subject.digest):
             judge(signature.digest, partial(verify_older, signature, subject.digest, keys))
@@ -131,8 +158,11 @@ def reasons(evidence: Evidence, otherwise: str) -> str:
     return "; ".join(shown) or otherwise
 
 
-def signature_checks(evidence: Sequence[Evidence], keys: Sequence[TrustedKey], threshold: int = 1) -> list[Check]:
-    """`verify.signature` for the index and every platform's manifest: each must itself be signed.
+def signature_checks(
+    evidence: Sequence[Evidence], keys: Sequence[TrustedKey], threshold: int = 1, identity: Identity | None = None
+) -> list[Check]:
+    """`verify.signature` for the index and every platform's manifest: each must itself be signed, by `threshold` of the keys and
+    the identity.
 
     Only a statement of the signature's own type counts: a key that vouched for an SBOM has not signed the image.
     """
@@ -142,12 +172,15 @@ def signature_checks(evidence: Sequence[Evidence], keys: Sequence[TrustedKey], t
         message = f"the {item.subject.name} {item.subject.digest} is signed"
         found = item.of_type(image_signature.TYPE)
         signers = list({k.key: k for each in found for k in each.keys}.values())
-        good = count_signers(signers) >= threshold
+        certified = [
+            each for each in every.of_type(image_signature.TYPE) if identity is not None and each.identity == identity
+        ]
+        good = count_signers(signers) + bool(certified) >= threshold
         if item.unavailable is not None and not good:
             out.append(cannot_tell("verify.signature", item, message))
             continue
-        there = ", ".join(str(key) for key in signers)
-        if found and all(each.older for each in found):
+        there = ", ".join(map(str, [*signers, *([identity] if certified else [])]))
+        if found and all(each.older for each in found) and not certified:
             there += f", in the older form ({signature_tag(item.subject.digest)})"
         kinds = sorted({said.statement.predicate_type for said in item.verified} - {image_signature.TYPE})
         otherwise = f"signed statements of other types only: {', '.join(kinds)}" if kinds else "nothing is attached"
@@ -156,7 +189,7 @@ def signature_checks(evidence: Sequence[Evidence], keys: Sequence[TrustedKey], t
                 "verify.signature",
                 good,
                 message,
-                f"{threshold} of: " + ", ".join(str(key) for key in keys),
+                f"{threshold} of: " + ", ".join(map(str, [*keys, *([identity] if identity is not None else [])])),
                 there or reasons(item, otherwise),
             )
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,13 @@ def registry_place(client: Any, repository: Repository) -> EvidencePlace:
 
 @dataclass(frozen=True, slots=True)
 class FoundBundle:
-    """A referrer that holds a bundle, by its manifest's digest; `fault` says why it could not be read, instead."""
+    """A referrer that holds a bundle, by its manifest's digest; `fault` says why it could not be read, instead.  `certified` is
+    the text of one under a certificate, which nothing but a trust root can judge."""
 
     digest: Digest
     bundle: Bundle | None
     fault: ImagebuildError | None = None
+    certified: bytes | None = field(default=None, repr=False)
 
 
 def fetch_bundles(source: ImageSource, subject: Digest) -> list[FoundBundle]:
@@ -87,22 +89,24 @@ def fetch_bundles(source: ImageSource, subject: Digest) -> list[FoundBundle]:
     for descriptor in listed:
         if descriptor.media_type not in mt.MANIFESTS:
             continue
+        what = f"the referrer {descriptor.digest} in {source.location}"
+        raw: bytes | None = None
         try:
-            bundle = _fetch_bundle(source, descriptor, subject)
+            raw = _fetch_bundle(source, descriptor, subject, what)
+            if raw is not None:
+                out.append(FoundBundle(descriptor.digest, Bundle.parse(raw, what)))
         except UnavailableError as error:
             if error.code != "oci.blob-missing":
                 raise
             out.append(FoundBundle(descriptor.digest, None, error))
         except ImagebuildError as error:
-            out.append(FoundBundle(descriptor.digest, None, error))
-        else:
-            if bundle is not None:
-                out.append(FoundBundle(descriptor.digest, bundle))
+            certified = raw if error.code == "attest.no-trust-root" else None
+            out.append(FoundBundle(descriptor.digest, None, error, certified))
     return out
 
 
-def _fetch_bundle(source: ImageSource, descriptor: Descriptor, subject: Digest) -> Bundle | None:
-    what = f"the referrer {descriptor.digest} in {source.location}"
+def _fetch_bundle(source: ImageSource, descriptor: Descriptor, subject: Digest, what: str) -> bytes | None:
+    """The text of the bundle in a referrer; None where it is another kind of artifact."""
     manifest = Manifest.parse(fetch_document(source, descriptor, what), descriptor.media_type, what)
     if not any(layer.media_type == BUNDLE_TYPE for layer in manifest.layers):
         return None
@@ -115,14 +119,14 @@ def _fetch_bundle(source: ImageSource, descriptor: Descriptor, subject: Digest) 
         )
     if len(manifest.layers) != 1:
         raise RefusedError("attest.bad-bundle", f"{what} holds more than the bundle", expected="one layer")
-    return Bundle.parse(fetch_blob(source, manifest.layers[0], f"the bundle of {what}", ENVELOPE_LIMIT), what)
+    return fetch_blob(source, manifest.layers[0], f"the bundle of {what}", ENVELOPE_LIMIT)
 
 
 def bundle_artifact(
-    bundle: Bundle, subject: Descriptor, predicate_type: str, created: int
+    bundle: Bundle | bytes, subject: Descriptor, predicate_type: str, created: int
 ) -> tuple[Document, list[LocalBlob]]:
-    """The referrer's manifest and its blobs; `created` in seconds since 1970."""
-    raw = bundle.format()
+    """The referrer's manifest and its blobs; `bundle` may be its text, `created` is in seconds since 1970."""
+    raw = bundle if isinstance(bundle, bytes) else bundle.format()
     blobs = [_blob(mt.OCI_EMPTY, EMPTY), _blob(BUNDLE_TYPE, raw)]
     value = {
         "schemaVersion": 2,
@@ -192,3 +196,14 @@ def attach_statement(
     document, blobs = bundle_artifact(bundle, subject, kind, created)
     place.attach(document, blobs)
     return Attached(subject.digest, document.descriptor.digest, kind, True)
+
+
+def attach_bundle(
+    place: EvidencePlace, subject: Descriptor, statement: Statement, bundle: bytes, created: int
+) -> Attached:
+    """Stores a bundle that others made (a keyless one, which is another each time)."""
+    if not statement.names(subject.digest):
+        raise ValueError("a statement is attached to what it speaks about")
+    document, blobs = bundle_artifact(bundle, subject, statement.predicate_type, created)
+    place.attach(document, blobs)
+    return Attached(subject.digest, document.descriptor.digest, statement.predicate_type, True)

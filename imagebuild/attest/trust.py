@@ -13,6 +13,17 @@ from imagebuild.target.policy import PolicyKey
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """Whom a certificate must name, exactly: the subject's alternative name and the issuer of the identity."""
+
+    name: str
+    issuer: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (identity, by {self.issuer})"
+
+
+@dataclass(frozen=True, slots=True)
 class TrustedKey:
     """A public key and what it is trusted with; both days are included, in UTC."""
 

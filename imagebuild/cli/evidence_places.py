@@ -22,8 +22,26 @@ def add_place_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_key_option(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    from imagebuild.cli.options import PrivateKey
+
+    parser.add_argument(
+        "--key",
+        action=PrivateKey,
+        metavar="KEY",
+        required=required,
+        help="private key: a file, file://PATH or env://NAME",
+    )
+
+
 def add_signing_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key", metavar="KEY", required=True, help="private key: a file, file://PATH or env://NAME")
+    """Options of verbs that sign about an image, with a key or without."""
+    add_key_option(parser, required=False)
+    parser.add_argument(
+        "--keyless",
+        action="store_true",
+        help="with an identity token instead of a key (extra keyless; public for ever)",
+    )
     parser.add_argument("--passphrase-file", metavar="FILE", help="its first line opens the key")
     parser.add_argument("--target", metavar="TARGET", help="the target that it is an image of")
     add_place_options(parser)

@@ -12,6 +12,12 @@ TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off")
 
 
+class PrivateKey(argparse._StoreAction):
+    """`--key` of what signs.  `--key` of `verify` names public keys, so one variable cannot serve both."""
+
+    variable = "IMAGEBUILD_SIGNING_KEY"
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with our error type instead of a message and an exit."""
 
@@ -51,7 +57,10 @@ def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def variable_of(action: argparse.Action) -> str:
-    """`--plain-http` is IMAGEBUILD_PLAIN_HTTP."""
+    """`--plain-http` is IMAGEBUILD_PLAIN_HTTP; an action may have a `variable` of its own."""
+    own = getattr(action, "variable", None)
+    if isinstance(own, str):
+        return own
     long = next(name for name in action.option_strings if name.startswith("--"))
     return "IMAGEBUILD_" + long[2:].upper().replace("-", "_")
 

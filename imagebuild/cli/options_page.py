@@ -14,7 +14,8 @@ from imagebuild.cli.verbs import VERBS
 
 _HEAD = """# Environment variables
 
-Every option has a variable. An option on the command line wins over its variable. Flags take `1`, `true`, `yes`, `on`
+Every option has a variable (`--key` has two: `IMAGEBUILD_SIGNING_KEY` names the private key of what signs, `IMAGEBUILD_KEY` the
+public keys of `verify`). An option on the command line wins over its variable. Flags take `1`, `true`, `yes`, `on`
 and `0`, `false`, `no`, `off`; options that may be repeated take words separated by spaces.
 
 Besides these: `SOURCE_DATE_EPOCH` (seconds; read by `lock` only, becomes the image's time), `XDG_CACHE_HOME`,

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    from imagebuild.cli.evidence_places import add_key_option
+
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("--push", action="store_true", help="publish under the tags of target.yaml")
     parser.add_argument("--policy", metavar="FILE", help="what it must show (default: policy.yaml of the workspace)")
-    parser.add_argument("--key", metavar="KEY", help="private key: a file, file://PATH or env://NAME")
+    add_key_option(parser, required=False)
     parser.add_argument("--passphrase-file", metavar="FILE", help="its first line opens the key")
     parser.add_argument(
         "--to", metavar="REPOSITORY", help="publish there, under the same tags, with the signatures beside it"

@@ -15,8 +15,10 @@ from imagebuild.cli.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    from imagebuild.cli.evidence_places import add_key_option
+
     parser.add_argument("folder", metavar="DIR", help="the folder with statements")
-    parser.add_argument("--key", metavar="KEY", required=True, help="private key: a file, file://PATH or env://NAME")
+    add_key_option(parser, required=True)
     parser.add_argument("--passphrase-file", metavar="FILE", help="its first line opens the key")
 
 

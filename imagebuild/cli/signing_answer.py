@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from imagebuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from imagebuild.attest.public_key import PublicKey
     from imagebuild.attest.storage import Attached
+    from imagebuild.cli.statement_signing import Signatory
     from imagebuild.content.digest import Digest
     from imagebuild.oci.reference import Reference
 
@@ -30,7 +30,7 @@ def answer_signed(
     reference: Reference,
     digest: Digest,
     place: str,
-    key: PublicKey,
+    signatory: Signatory,
     attached: Sequence[Attached],
     legacy: Sequence[str] = (),
 ) -> None:
@@ -40,7 +40,10 @@ def answer_signed(
         "schemaVersion": 1,
         "reference": text,
         "digest": str(digest),
-        "key": key.fingerprint,
+        "key": None if signatory.key is None else signatory.key.public_key.fingerprint,
+        "identity": None
+        if signatory.keyless is None
+        else {"name": signatory.keyless.identity.name, "issuer": signatory.keyless.identity.issuer},
         "repository": place,
         "attached": [
             {

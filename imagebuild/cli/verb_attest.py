@@ -47,17 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.attest.storage import attach_statement
-    from imagebuild.cli.evidence_places import attestations_repository, evidence_place, signer_of
+    from imagebuild.cli.evidence_places import attestations_repository, evidence_place
     from imagebuild.cli.signing_answer import answer_signed
+    from imagebuild.cli.statement_signing import signatory_of
     from imagebuild.cli.verb_verify import read_tree
-    from imagebuild.host.clock import now
     from imagebuild.oci.reference import parse_reference
 
     reference = parse_reference(arguments.reference)
     given = None if arguments.predicate is None else _given(arguments)
     place = evidence_place(reference, session, attestations_repository(arguments, session))
-    signer = signer_of(arguments)
+    signatory = signatory_of(arguments)
     tree = read_tree(reference, session.opener().source(reference))
     subjects = _chosen(tree, arguments.platform, reference)
     if given is not None:
@@ -66,10 +65,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         from imagebuild.cli.lock_statements import statements_of_lock
 
         statements = statements_of_lock(arguments, session, [s for s in subjects if s.digest != _index(tree)])
-    attached = [
-        attach_statement(place, subject.descriptor, statement, signer, now()) for subject, statement in statements
-    ]
-    answer_signed(session, reference, tree.top.digest, place.location, signer.public_key, attached)
+    attached = signatory.attach(place, statements)
+    answer_signed(session, reference, tree.top.digest, place.location, signatory, attached)
     return 0
 
 

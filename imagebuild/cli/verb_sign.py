@@ -1,4 +1,4 @@
-"""Sign an image: its index and every platform's manifest, with a key.
+"""Sign an image: its index and every platform's manifest, with a key or, with --keyless, an identity.
 
 The signatures are Sigstore bundles, stored as referrers beside the image (or in --attestations); cosign 3 verifies them
 with `cosign verify --key`.  What the same key has signed already is left as it is.
@@ -29,18 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.attest.predicates.image_signature import image_signature
-    from imagebuild.attest.storage import attach_statement
     from imagebuild.attest.subjects import image_subjects
     from imagebuild.cli.evidence_places import (
         attestations_repository,
         client_of,
         evidence_place,
         repository_of,
-        signer_of,
     )
     from imagebuild.cli.signing_answer import answer_signed
+    from imagebuild.cli.statement_signing import signatory_of
     from imagebuild.cli.verb_verify import read_tree
-    from imagebuild.host.clock import now
     from imagebuild.oci.reference import parse_reference
 
     reference = parse_reference(arguments.reference)
@@ -51,19 +49,19 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             "attest.not-attachable", f"--legacy writes a tag, and {reference} is in no registry", found=str(reference)
         )
     place = evidence_place(reference, session, chosen)
-    signer = signer_of(arguments)
+    signatory = signatory_of(arguments)
+    if arguments.legacy and signatory.key is None:
+        raise InputError("cli.usage", "--legacy is for keys: the older form has no place for what --keyless signs with")
     tree = read_tree(reference, session.opener().source(reference))
     subjects = image_subjects(tree)
-    attached = []
-    for subject in subjects:
-        statement = image_signature(subject.digest)
-        attached.append(attach_statement(place, subject.descriptor, statement, signer, now()))
+    attached = signatory.attach(place, [(subject, image_signature(subject.digest)) for subject in subjects])
     legacy = []
-    if arguments.legacy and repository is not None:
-        from imagebuild.attest.simple_signing import push_simple_signature, signature_tag
+    if arguments.legacy and repository is not None and signatory.key is not None:
+        from imagebuild.attest.simple_signature import signature_tag
+        from imagebuild.attest.simple_signing import push_simple_signature
 
         for subject in subjects:
-            push_simple_signature(client_of(session), repository, subject.digest, signer)
+            push_simple_signature(client_of(session), repository, subject.digest, signatory.key)
             legacy.append(f"{repository}:{signature_tag(subject.digest)}")
-    answer_signed(session, reference, tree.top.digest, place.location, signer.public_key, attached, legacy)
+    answer_signed(session, reference, tree.top.digest, place.location, signatory, attached, legacy)
     return 0

@@ -10,6 +10,7 @@ Examples:
   imagebuild verify docker.io/example/engine@sha256:…
   imagebuild verify docker.io/example/engine:v1 --key release.pub
   imagebuild verify docker.io/example/engine:v1 --policy policy.yaml --target demo
+  imagebuild verify docker.io/example/engine:v1 --identity me@example.com --issuer https://accounts.example.com
 """
 
 from __future__ import annotations
@@ -34,6 +35,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key", metavar="FILE", action="append", default=[], help="a public key, one of which must have signed"
     )
+    parser.add_argument(
+        "--identity",
+        metavar="NAME",
+        help="an e-mail address or URI, whose keyless signature counts as one of --key does (with --issuer; extra keyless)",
+    )
+    parser.add_argument("--issuer", metavar="URL", help="who must have vouched for --identity")
+    parser.add_argument(
+        "--trusted-root",
+        metavar="FILE",
+        help="Sigstore trust root for --identity (default: the public instance's, fetched)",
+    )
     parser.add_argument("--policy", metavar="FILE", help="policy.yaml: whose signatures count, and what must be shown")
     parser.add_argument(
         "--release", metavar="FILE", help="a signed release.dsse.json that must name the image (with --key or --policy)"
@@ -45,10 +57,11 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.build.verification import Check, Verification
     from imagebuild.oci.reference import parse_reference
 
+    _refuse_half_identity(arguments)
     reference = parse_reference(arguments.reference)
     source = session.opener().source(reference)
     tree = read_tree(reference, source)
-    signed = bool(arguments.key) or arguments.policy is not None
+    signed = bool(arguments.key) or arguments.identity is not None or arguments.policy is not None
     if arguments.release is not None and not signed:
         raise InputError("cli.usage", "--release is verified with keys", expected="--key FILE or --policy FILE")
     if arguments.target is not None:
@@ -70,6 +83,20 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     verdict = {True: "passed", False: "failed", None: "not-checked"}[found.passed]
     session.output.answer(found.to_json(), "\n".join([*rows, f"{verdict}: {found.reference} {found.digest}"]))
     return found.exit_code
+
+
+def _refuse_half_identity(arguments: argparse.Namespace) -> None:
+    """A name means nothing without who vouches for it."""
+    if (arguments.identity is None) != (arguments.issuer is None):
+        raise InputError("cli.usage", "--identity and --issuer go together", expected="both")
+    if arguments.trusted_root is not None and arguments.identity is None:
+        raise InputError(
+            "cli.usage", "--trusted-root judges the certificate of an --identity", expected="--identity NAME"
+        )
+    if arguments.identity is not None:
+        from imagebuild.attest.keyless import require_library
+
+        require_library()
 
 
 def _sides(expected: str | None, found: str | None) -> str:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def evidence_checks(
     arguments: argparse.Namespace, session: Session, reference: Reference, source: ImageSource, tree: ImageTree
 ) -> list[Check]:
-    """Checks for `--key` and `--policy`, one of which is given, and `--release`."""
+    """Checks for `--key`, `--identity` and `--policy`, one of which is given, and `--release`."""
     from imagebuild.attest.evidence import gather, signature_checks
     from imagebuild.attest.policy_checks import PolicyQuestion, policy_checks
     from imagebuild.attest.subjects import image_subjects
-    from imagebuild.attest.trust import keys_named, keys_of_policy
+    from imagebuild.attest.trust import Identity, keys_named, keys_of_policy
     from imagebuild.cli.evidence_places import attestations_repository, client_of, repository_of
     from imagebuild.host.clock import now
 
@@ -43,11 +43,19 @@ def evidence_checks(
 
         policy = load_policy(Path(arguments.policy))
     trusted = () if policy is None else keys_of_policy(policy.keys, Path(arguments.policy).parent)
-    evidence = gather(source, subjects, [*given, *trusted])
+    certificates = None
+    if arguments.identity is not None:
+        from imagebuild.attest.keyless import KeylessVerifier
+
+        root = None if arguments.trusted_root is None else Path(arguments.trusted_root)
+        certificates = KeylessVerifier(Identity(arguments.identity, arguments.issuer), root)
+        if root is not None:
+            certificates.open()
+    evidence = gather(source, subjects, [*given, *trusted], certificates)
     if arguments.release is not None:
         out += _release(Path(arguments.release), [*given, *trusted], evidence)
-    if given:
-        out += signature_checks(evidence, given)
+    if given or certificates is not None:
+        out += signature_checks(evidence, given, identity=certificates.identity if certificates is not None else None)
     if policy is not None:
         repository = repository_of(reference)
         labels = {child.descriptor.digest: child.config.labels for child in tree.children.values()}

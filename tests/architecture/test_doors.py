@@ -95,8 +95,8 @@ def test_each_door_is_used_by_its_keeper_only() -> None:
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("library", ["docker", "python_on_whales"])
-def test_one_module_alone_knows_each_library_of_docker(library: str) -> None:
+@pytest.mark.parametrize("library", ["docker", "python_on_whales", "sigstore"])
+def test_one_module_alone_knows_each_library_that_speaks_for_itself(library: str) -> None:
     """These open sockets and start processes of their own, so their use stays in one place."""
     users = {m.name for m in modules() for name, _ in imported(m) if name.split(".")[0] == library}
     assert len(users) <= 1, sorted(users)
