@@ -77,7 +77,7 @@ def machine_nodes(devices: Devices, dev: Path = Path("/dev")) -> list[Node]:
     cards = sorted((path for path in _listed(dev) if _NVIDIA_NODE.match(path.name)), key=_numbered)
     if not cards:
         return []
-    caps = sorted((dev / "nvidia-caps").glob("*"))
+    caps = [path for name in ("nvidia-caps", "nvidia-caps-imex-channels") for path in _listed(dev / name)]
     return [
         node
         for path in (*cards[: devices.count], *(dev / name for name in _NVIDIA_OTHERS), *caps)
