@@ -91,8 +91,13 @@ def completion(port: int, model: str, prompt: list[int], tokens: int) -> dict[st
         "text": choice.get("text"),
         "finish": choice.get("finish_reason"),
         "tokens": ids,
-        "logprobs": list(told.get("token_logprobs") or ()),
+        "logprobs": [finite(one) for one in told.get("token_logprobs") or ()],
     }
+
+
+def finite(value: Any) -> Any:
+    """JSON knows neither infinities nor what is no number: those are written as words."""
+    return value if not isinstance(value, float) or value - value == 0 else repr(value)
 
 
 def counters(port: int, names: list[str]) -> dict[str, Any]:

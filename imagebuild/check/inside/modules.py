@@ -9,6 +9,7 @@ imported for real, in a process of their own.
 from __future__ import annotations
 
 import contextlib
+import glob
 import importlib.metadata
 import json
 import os
@@ -131,7 +132,7 @@ def names_for(path: str) -> list[str]:
 
 def both_ways(name: str, path: str) -> dict[str, Any]:
     whole = list(sys.path)
-    out = {"module": look(name, path)}
+    out = {"working_folder": look(name, path)}
     try:
         if sys.path and sys.path[0] in ("", os.getcwd()):
             del sys.path[0]
@@ -166,6 +167,22 @@ def run(command: list[str], deadline: float) -> dict[str, Any]:
     except OSError as error:
         return {"code": None, "output": str(error), "missing": True}
     return {"code": done.returncode, "output": done.stdout.decode("utf-8", "replace")[-LIMIT:]}
+
+
+def pip_check() -> dict[str, Any]:
+    """`pip check` by the image's pip; where it has none by one that came with its Python, else by the one that was sent."""
+    bundled = os.path.join(os.path.dirname(os.__file__), "ensurepip", "_bundled", "pip-*.whl")
+    wheels = sorted(glob.glob(bundled) + glob.glob("/usr/share/python-wheels/pip-*.whl"))
+    sent = os.path.join(os.environ["IMAGEBUILD_IN"], "pip.zip")
+    done: dict[str, Any] = {"code": None, "output": "No module named pip"}
+    for by, start in [("the image's pip", ["-m", "pip"])] + [(wheel, [wheel + "/pip"]) for wheel in [*wheels, sent]]:
+        if by != "the image's pip" and not os.path.exists(by):
+            continue
+        done = run([sys.executable, "-B", *start, "--disable-pip-version-check", "check"], 120)
+        done["by"] = "a pip that was brought along" if by == sent else by
+        if done["code"] is None or "No module named pip" not in done["output"]:
+            break
+    return done
 
 
 def version_of(distribution: str) -> str | None:
@@ -239,12 +256,14 @@ def main() -> int:
         names = [one["module"]] if one["module"] else names_for(os.path.realpath(path))
         ways = {name: both_ways(name, path) for name in names}
         # of several names by which a file could be imported the one that leads to it counts
-        name = next((name for name in names if ways[name]["module"].get("same_file")), names[0] if names else "")
+        name = next(
+            (name for name in names if ways[name]["working_folder"].get("same_file")), names[0] if names else ""
+        )
         answer["modules"].append({"path": one["path"], "module": name, **(ways[name] if name else {})})
         wanted += [name] if name else []
     answer["versions"] = {name: version_of(name) for name in asked["distributions"]}
     answer["scripts"] = scripts(asked["distributions"])
-    answer["pip"] = run([sys.executable, "-B", "-m", "pip", "--disable-pip-version-check", "check"], 120)
+    answer["pip"] = pip_check()
     answer["imports"] = {}
     if asked["import"] and wanted:
         results = place + ".imports"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from imagebuild.check.junit import Case, junit_xml
 from imagebuild.check.smoke.request import SmokeRequest
 from imagebuild.check.smoke.result import SmokeResult
 from imagebuild.check.verdicts import Judgement, Verdict
-from imagebuild.content.canonical import canonical_json, document_json, load_json
+from imagebuild.content.canonical import canonical_json, load_json
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import atomic_write, io_faults
 from imagebuild.errors import InputError
@@ -131,7 +132,8 @@ def write_evidence(
     Raises UnavailableError `content.io`, `content.disk-full`.
     """
     document = evidence_document(request, result, around)
-    raw = document_json(document)
+    # seconds and logprobs are fractions, which canonical JSON does not know
+    raw = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     with io_faults(folder, "writing"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "statement.json").unlink(missing_ok=True)

@@ -26,7 +26,7 @@ def part(name: str, verdict: Verdict, reason: str = "") -> Part:
     return Part(name, Judgement(verdict, reason))
 
 
-def together(parts: Iterable[Part]) -> Judgement:
+def together(parts: Iterable[Part], step: str = "") -> Judgement:
     """The judgement that parts make together: the worst, with the reasons of those that made it.
 
     What was looked at and passed does not hide what could not be: one `not-run` part makes the whole `not-run`.
@@ -36,7 +36,8 @@ def together(parts: Iterable[Part]) -> Judgement:
         return Judgement(Verdict.NOT_RUN, "nothing was looked at")
     verdict = worst(one.judgement.verdict for one in given)
     made = [one for one in given if one.judgement.verdict is verdict and one.judgement.reason]
-    return Judgement(verdict, "; ".join(f"{one.name}: {one.judgement.reason}" for one in made))
+    said = [one.judgement.reason if one.name == step else f"{one.name}: {one.judgement.reason}" for one in made]
+    return Judgement(verdict, "; ".join(said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class StepResult:
 
     @property
     def judgement(self) -> Judgement:
-        return together(self.parts)
+        return together(self.parts, self.step)
 
     @property
     def verdict(self) -> Verdict:
@@ -91,6 +92,8 @@ class SmokeResult:
     @property
     def judgement(self) -> Judgement:
         verdict = worst(one.verdict for one in self.steps)
+        if verdict.good:
+            return Judgement(verdict, f"{len(self.steps)} steps")
         made = [one for one in self.steps if one.verdict is verdict and one.judgement.reason]
         return Judgement(verdict, "; ".join(f"{one.step}: {one.judgement.reason}" for one in made))
 

@@ -14,7 +14,7 @@ from imagebuild.check.smoke.machine_faults import recognise
 from imagebuild.check.smoke.request import SmokeRequest
 from imagebuild.check.smoke.result import Part, StepResult, part
 from imagebuild.check.verdicts import Verdict
-from imagebuild.content.canonical import document_json, load_json
+from imagebuild.content.canonical import load_json
 from imagebuild.errors import ImagebuildError, clean
 
 BOOT = (
@@ -75,7 +75,7 @@ def inside_job(
     }
     names = dict.fromkeys(("launch", program, *also))
     inputs = {f"{name}.py": inside.source(name) for name in names}
-    inputs["request.json"] = document_json(question)
+    inputs["request.json"] = json.dumps(question, sort_keys=True).encode()
     inputs.update(files or {})
     job = Job(
         (request.settings.python, "-B", "-c", BOOT),

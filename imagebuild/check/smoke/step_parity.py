@@ -100,11 +100,12 @@ def distance(one: Sequence[Mapping[str, Any]], two: Sequence[Mapping[str, Any]])
         if at is not None:
             diverged[number] = at
         for a, b in zip(logprobs[0][:at], logprobs[1][:at], strict=False):
-            if a is None or b is None or a != a or b != b:
-                if a is not b and (a is None or b is None or (a != a) != (b != b)):
-                    faults.append(f"prompt {number} has a logprob on one side only")
-                continue
-            differences.append(0.0 if a == b else abs(a - b))
+            if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+                differences.append(abs(a - b))
+            elif a != b:
+                faults.append(f"prompt {number} has the logprobs {a} and {b}")
+            else:
+                differences.append(0.0)
     largest = max(differences, default=0.0)
     mean = sum(differences) / len(differences) if differences else 0.0
     return Distance(len(differences), largest, mean, diverged, tuple(faults))

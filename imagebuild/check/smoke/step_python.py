@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from imagebuild.check.runner import Outcome
+from imagebuild.check.smoke.brought_pip import pip_archive
 from imagebuild.check.smoke.request import SmokeRequest
 from imagebuild.check.smoke.result import Part, StepResult, part
 from imagebuild.check.smoke.step import StepJob, inside_job, read_inside, result_of
@@ -15,7 +16,7 @@ from imagebuild.overlay.distributions import normalise_name
 from imagebuild.overlay.identity import normalise_version
 
 STEP = "python"
-WAYS = {"module": "python -m, from the image's working folder", "script": "a console script"}
+WAYS = {"working_folder": "python -m, from the image's working folder", "script": "a console script"}
 
 
 def jobs(request: SmokeRequest) -> tuple[StepJob, ...]:
@@ -24,7 +25,9 @@ def jobs(request: SmokeRequest) -> tuple[StepJob, ...]:
         "distributions": sorted(request.expected.versions),
         "import": True,
     }
-    return (inside_job(request, STEP, STEP, "modules", arguments, also=("importing",)),)
+    pip = pip_archive()
+    files = {} if pip is None else {"pip.zip": pip}
+    return (inside_job(request, STEP, STEP, "modules", arguments, also=("importing",), files=files),)
 
 
 def judge(request: SmokeRequest, outcomes: Mapping[str, Outcome]) -> StepResult:
@@ -138,7 +141,7 @@ def _pip(request: SmokeRequest, answer: Mapping[str, Any]) -> Part:
     if done["code"] is None:
         return part("pip check", Verdict.INFRASTRUCTURE, "pip check did not end by its deadline")
     if done["code"] == 0:
-        return part("pip check", Verdict.PASSED)
+        return part("pip check", Verdict.PASSED, f"by {done['by']}")
     ours = {normalise_name(name) for name in request.expected.replaced}
     lines = [
         line.strip() for line in done["output"].splitlines() if " requires " in line or " has requirement " in line
