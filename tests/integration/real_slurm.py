@@ -48,6 +48,7 @@ class RealSlurm:
         self.folder = folder
         self.oci = oci
         self.conf = folder / "slurm.conf"
+        self.devices = folder / "dev"
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -90,9 +91,10 @@ class RealSlurm:
         folder, ports = self.folder, free_ports(3)
         for name in ("munge", "state", "spool-n1", "spool-n2", "log", "runc"):
             (folder / name).mkdir(mode=0o755)
-        for number in range(2):
+        self.devices.mkdir()
+        for name in ("nvidia0", "nvidia1", "nvidiactl"):
             # The same device as /dev/null: something to count, and to look for in a container.
-            os.mknod(folder / f"fakegpu{number}", 0o020666, os.makedev(1, 3))
+            os.mknod(self.devices / name, 0o020666, os.makedev(1, 3))
         nodes = "\n".join(
             f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs=2"
             " RealMemory=1000 Gres=gpu:fake:1 State=UNKNOWN"
@@ -140,7 +142,7 @@ SlurmdDebug=info
 PartitionName=test Nodes={",".join(NODES)} Default=YES MaxTime=60 State=UP
 """
         )
-        lines = (f"NodeName={node} Name=gpu Type=fake File={folder}/fakegpu{n}\n" for n, node in enumerate(NODES))
+        lines = (f"NodeName={node} Name=gpu Type=fake File={self.devices}/nvidia{n}\n" for n, node in enumerate(NODES))
         (folder / "gres.conf").write_text("".join(lines))
         if self.oci:
             (folder / "oci.conf").write_text(RUNC_OCI_CONF.format(root=folder / "runc"))

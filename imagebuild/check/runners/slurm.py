@@ -56,13 +56,21 @@ class SlurmRunner:
     def run(self, image: CheckedImage, job: Job) -> Outcome:
         return self.run_many([(image, job)])[0]
 
-    def run_many(self, jobs: Sequence[tuple[CheckedImage, Job]]) -> tuple[Outcome, ...]:
+    def run_many(self, jobs: Sequence[tuple[CheckedImage, Job]], *, keep: bool = False) -> tuple[Outcome, ...]:
         """Runs all of them as one job array; the outcomes in the order of `jobs`.
 
-        The same call after this process was killed goes on where it was: tasks that ended are not run again.
+        The same call after this process was killed goes on where it was: tasks that ended are not run again.  With `keep`
+        the same call gives the same outcomes until `forget`.
         """
         tasks = self._tasks(jobs)
-        return Batch(self._site, self._folder, self._container(), self._client).run(tasks) if tasks else ()
+        return self._batch().run(tasks, keep=keep) if tasks else ()
+
+    def forget(self, jobs: Sequence[tuple[CheckedImage, Job]]) -> None:
+        """Removes what `run_many` kept."""
+        self._batch().forget([Task(image, laid_out(job, self._place)) for image, job in jobs])
+
+    def _batch(self) -> Batch:
+        return Batch(self._site, self._folder, self._container(), self._client)
 
     def serve(self, image: CheckedImage, job: Job, port: int) -> Server:
         (task,) = self._tasks([(image, replace(job, network=True))])

@@ -49,11 +49,11 @@ class Batch:
         self._clock = clock
         self._pause = pause
 
-    def run(self, tasks: Sequence[Task]) -> tuple[Outcome, ...]:
+    def run(self, tasks: Sequence[Task], *, keep: bool = False) -> tuple[Outcome, ...]:
         """Every task's outcome, in order.
 
-        Tasks that a process before this one handed in are waited for, and those that it saw the end of are not run again;
-        when all outcomes are known the folder goes.  Raises RefusedError `check.slurm-refused`, `check.slurm-busy`,
+        Tasks that a process before this one handed in are waited for, and those that ended meanwhile are not run again;
+        when all outcomes are known the folder goes, with `keep` only by `forget`.  Raises RefusedError `check.slurm-refused`, `check.slurm-busy`,
         UnavailableError `check.slurm-unreachable` (the folder stays, so that the same call goes on), and what reading the
         images raises.
         """
@@ -64,8 +64,16 @@ class Batch:
             self._submit(job, tasks)
             endings = self._wait(job, len(tasks))
             outcomes = tuple(task_outcome(self._site, job, index, *endings[index]) for index in range(len(tasks)))
-            remove_tree(job.path)
+            if not keep:
+                remove_tree(job.path)
             return outcomes
+
+    def forget(self, tasks: Sequence[Task]) -> None:
+        """Removes what `keep` kept."""
+        job = self.folder_of(tasks)
+        with job.locked():
+            if job.path.exists():
+                remove_tree(job.path)
 
     def folder_of(self, tasks: Sequence[Task]) -> JobFolder:
         site = self._site
@@ -143,7 +151,9 @@ class Batch:
             wait = min(wait * 1.5, _LONGEST)
 
 
-def prepare_folder(site: Site, container: Container, job: JobFolder, tasks: Sequence[Task]) -> None:
+def prepare_folder(
+    site: Site, container: Container, job: JobFolder, tasks: Sequence[Task], *, watch: bool = False
+) -> None:
     """Writes everything that the tasks need; what a process before this one left half made goes first."""
     if job.path.exists():
         remove_tree(job.path)
@@ -155,7 +165,7 @@ def prepare_folder(site: Site, container: Container, job: JobFolder, tasks: Sequ
         folder = job.task(index)
         write_inputs(folder, task.job.inputs)
         values = container.prepare(task, folder, f"inside-{secrets.token_hex(8)}.sh")
-        atomic_write(folder / "settings", settings(task, values).encode(), 0o600)
+        atomic_write(folder / "settings", settings(task, values, watch=watch).encode(), 0o600)
     job.write_manifest([task.to_json() for task in tasks])
 
 

@@ -118,10 +118,6 @@ class SlurmClient:
         """Ends a task, or the whole array.  One that is over already is no fault."""
         self._run("scancel", number if task is None else f"{number}_{task}")
 
-    def signal_step(self, job: str) -> None:
-        """Sends TERM to the command of a running job."""
-        self._run("scancel", "--signal=TERM", f"{job}.0")
-
     def node_address(self, node: str) -> str:
         """The name or address by which a node is reached, the node's own name where Slurm does not say."""
         done = self._run("scontrol", "--oneliner", "show", "node", node)

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Starts a job's command in the image: inside.sh DEADLINE GRACE COMMAND…
+# Starts a job's command in the image: inside.sh DEADLINE GRACE WATCH COMMAND…
 #
 # srun's exit code says little (0 after a cancel, 0 after a lost node), so how the command ended is written down here, in
-# a folder that is only there if this really runs in the container.  `code` counts when it ends in a newline.
+# a folder that is only there if this really runs in the container.  `code` counts when it ends in a newline.  With
+# WATCH 1 the file `stop` there ends the command.
 state=/imagebuild/slurm
 limit=$1
 grace=$2
-shift 2
+watch=$3
+shift 3
 IMAGEBUILD_IN=/imagebuild/in
 IMAGEBUILD_OUT=/imagebuild/out
 export IMAGEBUILD_IN IMAGEBUILD_OUT
@@ -25,13 +27,30 @@ fi
 
 "$@" </dev/null &
 child=$!
-# As process 1 of a container the shell would not see TERM at all without a handler.
-trap ': >"$state/stopped"; kill -TERM "$child" 2>/dev/null' TERM
+# As process 1 of a container the shell would not see TERM at all without a handler.  The command got the signal too:
+# Slurm sends it to every process of a step.
+trap ': >"$state/stopped"' TERM
 (
-    sleep "$limit"
-    : >"$state/overrun"
+    # Killing this shell alone would leave its `sleep` behind.
+    trap 'kill "$nap"; exit' TERM
+    if [ "$watch" = 1 ]; then
+        left=$limit
+        while [ "$left" -gt 0 ] && [ ! -e "$state/stop" ]; do
+            sleep 1 &
+            nap=$!
+            wait "$nap"
+            left=$((left - 1))
+        done
+    else
+        sleep "$limit" &
+        nap=$!
+        wait "$nap"
+    fi
+    [ -e "$state/stop" ] || : >"$state/overrun"
     kill -TERM "$child"
-    sleep "$grace"
+    sleep "$grace" &
+    nap=$!
+    wait "$nap"
     kill -KILL "$child"
 ) </dev/null >/dev/null 2>&1 &
 timer=$!

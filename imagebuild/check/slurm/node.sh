@@ -134,27 +134,35 @@ printf '%s\n' "${SLURM_JOB_ID:-}" >"$task/job"
 printf '%s\n' "${SLURMD_NODENAME:-}" >"$task/node"
 begin=$(($(date +%s%N) / 1000000))
 env -i "${clean[@]}" "${variables[@]}" "$srun" --nodes=1 --ntasks=1 --cpus-per-task="${SLURM_CPUS_ON_NODE:-1}" --input=none \
-    --output="$task/stdout" --error="$task/stderr" "${step[@]}" /bin/sh "/imagebuild/slurm/$inside" "$deadline" "$grace" "${command[@]}" \
+    --output="$task/stdout" --error="$task/stderr" "${step[@]}" /bin/sh "/imagebuild/slurm/$inside" "$deadline" "$grace" "$watch" "${command[@]}" \
     </dev/null >"$task/srun.log" 2>&1 &
 running=$!
 (
-    # The container ends the command at its deadline; this is for one that does not.
-    sleep $((deadline + grace + allowance))
+    # The container ends the command at its deadline; this is for one that does not.  Killing this shell alone would leave
+    # its `sleep` behind.
+    trap 'kill "$nap"; exit' TERM
+    sleep $((deadline + grace + allowance)) &
+    nap=$!
+    wait "$nap"
     : >"$state/overrun"
     scancel --signal=KILL "$SLURM_JOB_ID.0"
     sleep 30
     kill -KILL "$running"
 ) </dev/null >/dev/null 2>&1 &
-watch=$!
+backstop=$!
 wait "$running"
 said=$?
-kill "$watch" 2>/dev/null
+kill "$backstop" 2>/dev/null
 
 code=
 if [ -s "$state/code" ]; then code=$(cat "$state/code"); fi
 if [ -e "$state/refused" ]; then finish not-started null "the image has no such program"; fi
 if [ -e "$state/overrun" ]; then finish deadline null "stopped at its deadline"; fi
 if [ -e "$state/stopped" ]; then finish stopped "${code:-null}" "stopped by a signal to the step"; fi
+# The shell's own words, by a name that nobody else knows: the command could not be started.
+if [ "${code:-0}" = 126 ] || [ "${code:-0}" = 127 ]; then
+    if grep -qs "^/imagebuild/slurm/$inside: " "$task/stderr"; then finish not-started null "the command cannot be started"; fi
+fi
 if [ -n "$code" ]; then finish exited "$code" ""; fi
 if [ -e "$state/started" ]; then finish lost null "the step ended and the command did not"; fi
 if [ "$container" = oci ]; then

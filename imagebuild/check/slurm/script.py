@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from importlib import resources
 
-from imagebuild.check.slurm.task import ALLOWANCE, GRACE, Task, bash_settings, plain_path
+from imagebuild.check.slurm.task import ALLOWANCE, GRACE, KILL_GRACE, Task, bash_settings, plain_path
 from imagebuild.errors import InputError
 from imagebuild.target.site import Site
 
@@ -84,14 +84,15 @@ def device_count(site: Site, tasks: Sequence[Task]) -> int:
     return max(counts)
 
 
-def settings(task: Task, values: dict[str, str | int | Sequence[str]]) -> str:
-    """The file that a task's node reads.  `values` are those of its container."""
+def settings(task: Task, values: dict[str, str | int | Sequence[str]], *, watch: bool = False) -> str:
+    """The file that a task's node reads.  `values` are those of its container; with `watch` it can be stopped by a file."""
     devices = task.job.devices
     return bash_settings(
         {
             "machine": task.image.platform.machine,
             "deadline": task.deadline,
-            "grace": GRACE,
+            "grace": GRACE if watch else KILL_GRACE,
+            "watch": int(watch),
             "command": task.job.command,
             "vendor": "" if devices is None else devices.vendor,
             **values,

@@ -15,11 +15,14 @@ from imagebuild.check.slurm.container import Container
 from imagebuild.check.slurm.folder import JobFolder
 from imagebuild.check.slurm.outcome import Ending, ending
 from imagebuild.check.slurm.task import GRACE, Task
+from imagebuild.content.files import atomic_write
 from imagebuild.errors import UnavailableError
 from imagebuild.host.clock import Clock, Sleep, monotonic, sleep
 from imagebuild.target.site import Site
 
-_PAUSE = 0.5
+_PAUSE = 0.25
+_NOTICED = 20.0
+"""Seconds until a node may have noticed a file that was written here."""
 
 
 def start_server(
@@ -41,7 +44,7 @@ def start_server(
     key = secrets.token_hex(16)
     job = JobFolder(root / f"server-{key}", key)
     try:
-        prepare_folder(site, container, job, [task])
+        prepare_folder(site, container, job, [task], watch=True)
         one = job.intend([0])
         one = job.submitted(one, client.submit(job.script, [0], one.name))
     except BaseException:
@@ -110,10 +113,9 @@ class SlurmServer:
             before = self.ended()
             if before is not None:
                 return before
-            job = self._job.text(0, "job").decode("ascii", "replace").strip()
-            if job:
-                self._client.signal_step(job)
-            until = self._clock() + GRACE
+            # a file rather than a signal of Slurm's, which reaches some processes twice and others not at all
+            atomic_write(self._job.task(0) / "run" / "stop", b"")
+            until = self._clock() + GRACE + _NOTICED
             while self._clock() < until and self._job.status(0) is None:
                 self._pause(_PAUSE)
             status = self._job.status(0)

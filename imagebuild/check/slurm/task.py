@@ -16,8 +16,10 @@ from imagebuild.errors import InputError
 
 ALLOWANCE = 3600
 """Seconds that getting the image to the node and starting a container may take, beside a task's deadline."""
-GRACE = 10
-"""Seconds between TERM and KILL."""
+GRACE = 20
+"""Seconds that a server has between TERM and KILL."""
+KILL_GRACE = 2
+"""The same of a command that passed its deadline."""
 _PLAIN = re.compile(r"[A-Za-z0-9/_.+@=-]+\Z")
 _INSIDE = re.compile(
     r"(?:PATH|HOME|USER|LOGNAME|LANG|ENV|BASH_.*|LD_.*|SLURM_.*|ENROOT_.*|IMAGEBUILD_IN|IMAGEBUILD_OUT)\Z"
