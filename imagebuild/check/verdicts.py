@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from imagebuild.attest.predicates.types import RESULTS
+
 
 class Verdict(StrEnum):
     """The outcome of one check."""
@@ -46,20 +48,19 @@ class Verdict(StrEnum):
     @property
     def test_result(self) -> str | None:
         """`result` of an in-toto test-result predicate; None where none may be stated."""
-        return _MAPPINGS[self].test_result
+        return RESULTS.get(self)
 
 
 @dataclass(frozen=True, slots=True)
 class _Mapping:
     exit_code: int
     junit: str
-    test_result: str | None
 
 
-_GOOD = _Mapping(0, "pass", "PASSED")
-_BAD = _Mapping(1, "failure", "FAILED")
-_ERROR = _Mapping(3, "error", None)
-_SKIPPED = _Mapping(3, "skipped", None)
+_GOOD = _Mapping(0, "pass")
+_BAD = _Mapping(1, "failure")
+_ERROR = _Mapping(3, "error")
+_SKIPPED = _Mapping(3, "skipped")
 _MAPPINGS = MappingProxyType(
     {
         Verdict.PASSED: _GOOD,

@@ -14,16 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from imagebuild.attest.predicates.types import TEST_RESULT, TEST_RESULTS
 from imagebuild.content.canonical import load_json
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
 from imagebuild.errors import ImagebuildError, clean
 
-TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 SIZE_LIMIT = 4 << 20
 """Bytes of one file; a statement is a few kilobytes."""
 FILE_LIMIT = 1000
-RESULTS = ("PASSED", "WARNED", "FAILED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def parse_record(data: bytes, file: str) -> TestRecord | None:
     if not isinstance(value, dict) or value.get("predicateType") != TEST_RESULT:
         return None
     predicate = value.get("predicate")
-    if not isinstance(predicate, dict) or predicate.get("result") not in RESULTS:
+    if not isinstance(predicate, dict) or predicate.get("result") not in TEST_RESULTS:
         return None
     subjects = _digests(value.get("subject"))
     if not subjects:

@@ -26,6 +26,8 @@ TYPES: Mapping[str, str] = {
     "vex": VEX,
     "release": RELEASE,
 }
+TEST_RESULTS = ("PASSED", "WARNED", "FAILED")
+"""Every result that the type test-result/v0.1 knows."""
 RESULTS: Mapping[str, str] = {
     "passed": "PASSED", "non-inferior": "PASSED", "failed": "FAILED", "inferior": "FAILED",
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from imagebuild.attest.dsse import ENVELOPE_LIMIT
-from imagebuild.attest.predicates.types import SBOM, TEST_RESULT, TYPES, at, predicate_type, verdict_of
+from imagebuild.attest.predicates.types import SBOM, TEST_RESULT, TEST_RESULTS, TYPES, at, predicate_type, verdict_of
 from imagebuild.errors import InputError
 from imagebuild.oci.json_text import parse, plain
 
@@ -39,7 +39,7 @@ def parse_predicate(word: str, raw: bytes, what: str) -> tuple[str, dict[str, An
     if kind == SBOM and plainly.get("bomFormat") != "CycloneDX":
         raise _bad(what, "not a CycloneDX document", "CycloneDX", str(plainly.get("bomFormat")))
     if kind == TEST_RESULT and word in TYPES:
-        if plainly["result"] not in ("PASSED", "WARNED", "FAILED"):
+        if plainly["result"] not in TEST_RESULTS:
             raise _bad(what, "result", "PASSED, WARNED or FAILED", str(plainly["result"]))
         if verdict_of(word, plainly) in (None, "invalid"):
             raise _bad(what, "check, verdict and result do not fit together", f"the result of {word}")
