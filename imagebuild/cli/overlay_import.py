@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -119,5 +119,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         "files": [report.document() for report in imported.reports],
         "notes": list(imported.notes),
     }
-    session.output.answer(document, str(folder))
+    session.output.answer(document, shown_here(folder))
     return 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,5 +80,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         ],
         "findings": [finding.document() for finding in pinned.findings],
     }
-    session.output.answer(document, str(file))
+    session.output.answer(document, shown_here(file))
     return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,5 +66,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         "paths": [str(path) for path in paths],
         "notes": list(refreshed.notes),
     }
-    session.output.answer(document, "\n".join(str(path) for path in paths))
+    session.output.answer(document, "\n".join(map(shown_here, paths)))
     return 0

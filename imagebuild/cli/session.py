@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from imagebuild.target.workspace import Workspace
 
 
+def shown_here(path: Path | str) -> str:
+    """A path that can be pasted where the user stands: below the current folder where it lies there."""
+    path, here = Path(path), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
 class Session:
     """One run of one verb.  Everything is made when first asked for."""
 

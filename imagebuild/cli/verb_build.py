@@ -167,7 +167,12 @@ def _one(name: str, arguments: argparse.Namespace, session: Session) -> tuple[in
     for item in outcome.stored:
         made = sum(layer.size for p in outcome.platforms for layer in p.layers)
         state = "unchanged" if item.unchanged else f"stored ({size_text(made)} of our own layers)"
-        session.output.note(f"{name}: {state} at {item.reference}")
+        session.output.note(f"{name}: {state} at {_pasted(item.reference)}")
         if item.result.previous is not None:
             session.output.note(f"{name}: the name pointed at {item.result.previous} before")
-    return 0, document, last.reference
+    return 0, document, _pasted(last.reference)
+
+
+def _pasted(reference: str) -> str:
+    """A layout below the current folder as it is named from there."""
+    return reference.replace(f"oci:{Path.cwd()}/", "oci:", 1) if reference.startswith("oci:/") else reference

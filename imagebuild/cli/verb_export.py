@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 from imagebuild.oci.platform import Platform
 
 FORMS = ("script", "dockerfile")
@@ -85,4 +85,4 @@ def _export(name: str, arguments: argparse.Namespace, session: Session) -> tuple
     default = session.workspace.root / "build" / "export" / f"{name}.{ending}"
     path = default if arguments.output is None else Path(arguments.output)
     atomic_write(path, data, 0o755 if arguments.form == "script" else 0o644)
-    return 0, {**document, "file": str(path)}, str(path)
+    return 0, {**document, "file": str(path)}, shown_here(path)

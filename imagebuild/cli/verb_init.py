@@ -16,7 +16,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,14 +75,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         "folder": str(root),
         "written": [str(path) for path in written],
     }
-    session.output.answer(document, "\n".join(_shown(path) for path in written))
+    session.output.answer(document, "\n".join(shown_here(path) for path in written))
     return 0
-
-
-def _shown(path: Path) -> str:
-    """A path that can be pasted here: below the current folder where it lies there."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _workflows() -> list[NewFile]:

@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 
 if TYPE_CHECKING:
     from imagebuild.build.locking import Locked
@@ -120,7 +120,7 @@ def lock_one(name: str, complete: bool, session: Session) -> tuple[int, Mapping[
         "guards_written": written,
         "transfer": session.traffic_since(before),
     }
-    return 0, document, str(path)
+    return 0, document, shown_here(path)
 
 
 def _write_guards(loaded: LoadedTarget, locked: Locked, session: Session) -> list[str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from imagebuild.cli.session import Session
+from imagebuild.cli.session import Session, shown_here
 from imagebuild.errors import InputError
 
 
@@ -74,5 +74,5 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     data = render_html(report)
     path = Path(arguments.html) if arguments.html else workspace.root / "build" / "report" / f"{name}.html"
     atomic_write(path, data)
-    session.output.answer({**document, "file": str(path), "sha256": str(Digest.of(data))}, str(path))
+    session.output.answer({**document, "file": str(path), "sha256": str(Digest.of(data))}, shown_here(path))
     return 0
