@@ -50,6 +50,7 @@ class DockerRunner:
         self._info: Mapping[str, Any] = {}
         self._live = Live()
         self._loaded: list[str] = []
+        self._swept = False
 
     def available(self) -> str | None:
         if self._open is not None:
@@ -57,9 +58,6 @@ class DockerRunner:
         try:
             opened = self._connect()
             self._info = opened.info()
-            for container, labels in opened.labelled(owner.OWNER):
-                if owner.is_stale(labels):
-                    opened.remove(container)
         except UnavailableError as error:
             return f"{error.message}: {error.found}" if error.found else error.message
         self._open = opened
@@ -123,6 +121,12 @@ class DockerRunner:
         why = self.available()
         if why is not None or self._open is None:
             raise no_runner("docker", why or "it was closed")
+        if not self._swept:
+            # what killed processes of ours left behind
+            self._swept = True
+            for container, labels in self._open.labelled(owner.OWNER):
+                if owner.is_stale(labels):
+                    self._open.remove(container)
         return self._open
 
     def _image(self, image: CheckedImage) -> str:

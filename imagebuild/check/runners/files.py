@@ -130,8 +130,8 @@ def collect_tar(stream: IO[bytes]) -> Collected:
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
-                name = os.path.normpath(member.name).partition("/")[2]
-                if member.isdir() or not name or name.startswith("../"):
+                name = member.name.partition("/")[2].strip("/")
+                if member.isdir() or not name or ".." in name.split("/"):
                     continue
                 held = archive.extractfile(member) if member.isreg() else None
                 if held is None:

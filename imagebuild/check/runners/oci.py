@@ -66,7 +66,6 @@ class OciRunner:
                 self._why = found
             else:
                 self._runtime = found
-                self._sweep()
         return self._why
 
     def run(self, image: CheckedImage, job: Job) -> Outcome:
@@ -98,6 +97,7 @@ class OciRunner:
             raise no_runner("oci", why or "no runtime was found")
         runtime = self._runtime
         if self._rootfs is None:
+            self._sweep()
             self._rootfs = Rootfs(self._scratch.folder() / "images", keep=self._place.keep)
         root = self._rootfs.of(image)
         config = child_of(image).config

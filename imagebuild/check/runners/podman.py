@@ -49,6 +49,7 @@ class PodmanRunner:
         self._loaded: list[str] = []
         self._info: dict[str, Any] | None = None
         self._why: str | None = None
+        self._swept = False
 
     def available(self) -> str | None:
         if self._info is None and self._why is None:
@@ -62,8 +63,6 @@ class PodmanRunner:
                 self._why = error.message
             except ValueError:
                 self._why = "podman says nothing that could be understood of itself"
-            if self._info is not None:
-                self._sweep()
         return self._why
 
     def run(self, image: CheckedImage, job: Job) -> Outcome:
@@ -145,6 +144,8 @@ class PodmanRunner:
         why = self.available()
         if why is not None:
             raise no_runner("podman", why)
+        if not self._swept:
+            self._sweep()
         identity = self._image(image)
         done = self._call(
             "create", "--name", name, *create_words(job, rootless=self._rootless()), *_command(identity, job)
@@ -213,7 +214,8 @@ class PodmanRunner:
         self._call("rm", "--force", "--time", "0", "--volumes", "--ignore", name)
 
     def _sweep(self) -> None:
-        """Removes what killed processes of ours left behind."""
+        """Removes what killed processes of ours left behind; once, with the first job."""
+        self._swept = True
         done = self._call("ps", "--all", "--filter", f"label={owner.OWNER}", "--format", "json")
         try:
             listed = json.loads(done.stdout or b"[]")
