@@ -35,6 +35,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to", metavar="REPOSITORY", help="publish there, under the same tags, with the signatures beside it"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would run and why; change nothing")
+    parser.add_argument(
+        "--runner", metavar="NAME", help="what starts containers for smoke and GSM8K (default: the site's)"
+    )
+    parser.add_argument("--site", metavar="NAME", help="a site of sites.yaml, for smoke and GSM8K")
+    parser.add_argument("--data", metavar="PATH", help="folder with GSM8K's test.jsonl and train.jsonl")
     parser.add_argument("--builder-id", metavar="URI", help="builder.id of the provenance")
     parser.add_argument("--force", action="store_true", help="move a tag that points at another image")
     parser.add_argument(
@@ -99,7 +104,7 @@ def prepare(arguments: argparse.Namespace, session: Session) -> tuple[ReleaseReq
         facts_of(session),
         artefacts_of(session, opener),
         session.emitter,
-        checks_here(name, session),
+        checks_here(request, arguments, session),
     )
     return request, tools
 

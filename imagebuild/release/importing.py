@@ -9,6 +9,7 @@ written unless all of it can be taken.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,7 +194,7 @@ def _named_files(found: CheckEvidence, paths: Sequence[Path]) -> dict[str, Path]
     for item in listed if isinstance(listed, list) else ():
         digest = item.get("digest", {}).get("sha256") if isinstance(item, dict) else None
         if isinstance(digest, str):
-            wanted[f"sha256:{digest}"] = Path(str(item.get("name", "evidence"))).name
+            wanted[f"sha256:{digest}"] = _file_name(str(item.get("name", "")))
     out: dict[str, Path] = {}
     for path in paths:
         if path.stat().st_size <= RAW_LIMIT and (name := wanted.pop(str(_digest_of(path)), None)) is not None:
@@ -201,6 +202,11 @@ def _named_files(found: CheckEvidence, paths: Sequence[Path]) -> dict[str, Path]
         if not wanted:
             break
     return out
+
+
+def _file_name(name: str) -> str:
+    """A resource's name (`on/meta_env.json`) as that of one file."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:120] or "evidence"
 
 
 def _digest_of(path: Path) -> Digest:

@@ -65,7 +65,10 @@ class CheckStep:
         ignored = release.evidence().ignored
         words = "nothing here runs it"
         if check is not None:
-            words = check()
+            try:
+                words = check()
+            except UnavailableError as error:
+                words = error.message
             release.evidence(anew=True)
         found = release.of_check(self.name)
         missing = [name for name in request.images if name not in found]

@@ -11,14 +11,14 @@ from imagebuild import __version__
 from imagebuild.attest.attaching import SignedStatement, attach_signed, find_signed
 from imagebuild.attest.dsse import Envelope, sign_payload
 from imagebuild.attest.predicates.image_signature import image_signature
-from imagebuild.attest.predicates.types import RELEASE, TYPES
+from imagebuild.attest.predicates.types import RELEASE, TYPES, at
 from imagebuild.attest.statement import Statement
 from imagebuild.attest.storage import FoundBundle, fetch_bundles
 from imagebuild.attest.subjects import ImageSubject
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import atomic_write
 from imagebuild.errors import ImagebuildError
-from imagebuild.release.evidence import HERE, CheckEvidence
+from imagebuild.release.evidence import HERE, SIZE_LIMIT, CheckEvidence
 from imagebuild.release.state import Release
 from imagebuild.release.step import Action, Decision, step_id
 
@@ -189,7 +189,21 @@ class SignStep:
         ]
         path = release.evidence_folder / f"{item.check}-{platform.machine}.dsse.json"
         path.parent.mkdir(parents=True, exist_ok=True)
+        raw = _raw_evidence(item)
+        if raw is not None:
+            atomic_write(path.with_name(f"{item.check}-{platform.machine}.evidence.json"), raw)
         atomic_write(path, sign_payload(item.statement.format(), signer.sign).format() + b"\n")
+
+
+def _raw_evidence(item: CheckEvidence) -> bytes | None:
+    """evidence.json beside a statement that was made here, where the statement names it by digest."""
+    path = Path(item.file).with_name("evidence.json")
+    if not path.is_file() or path.stat().st_size > SIZE_LIMIT:
+        return None
+    raw = path.read_bytes()
+    listed = item.statement.value.get("evidence")
+    named = [at(one, "digest", "sha256") for one in (listed if isinstance(listed, list) else ())]
+    return raw if Digest.of(raw).hex in named else None
 
 
 def _envelope_in(found: list[FoundBundle], payload: bytes, key: Any) -> Envelope | None:

@@ -265,3 +265,32 @@ def test_the_envelope_beside_the_image_is_the_one_in_the_file(space: Space, verb
     signature = Envelope.parse(raw).to_json()["signatures"][0]["sig"].encode()
     blobs = space.registry.repository("me/engine").blobs
     assert any(signature in data for data in blobs.values())
+
+
+def test_smoke_runs_as_the_verb_does_and_its_raw_evidence_stays_beside_the_statement(
+    make_space: Callable[..., Space], verb: Verb
+) -> None:
+    space = make_space(platforms=2, checks={"smoke": {"steps": ["files"]}})
+    ran = verb("release", "tuned", *space.key, "--runner", "host", "--json")
+    assert ran.code == 0, ran.err
+    assert steps(ran.document)["smoke"] == "run"
+    for machine, platform in (("x86_64", "linux/amd64"), ("aarch64", "linux/arm64")):
+        raw = json.loads((space.small.folder() / "evidence" / f"smoke-{machine}.evidence.json").read_bytes())
+        assert (raw["verdict"], raw["platform"]) == ("passed", platform)
+    before = space.files()
+    assert verb("release", "tuned", *space.key, "--runner", "host", "--json").document["changed"] is False
+    assert space.files() == before
+
+
+def test_a_runner_that_cannot_work_here_and_missing_questions_are_exit_3(
+    make_space: Callable[..., Space], verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = make_space(checks={"smoke": {"steps": ["files", "python"]}})
+    monkeypatch.setenv("PATH", "/nonexistent")
+    ran = verb("release", "tuned", *space.key, "--runner", "podman", "--json")
+    assert (ran.code, ran.document["code"]) == (3, "release.check-not-run"), ran.err
+    space.target(checks={"gsm8k": {}})
+    assert verb("lock", "tuned", "--complete").code == 0
+    ran = verb("release", "tuned", *space.key, "--json")
+    assert (ran.code, ran.document["code"]) == (3, "release.check-not-run")
+    assert "--data" in ran.document["message"]
