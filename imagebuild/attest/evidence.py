@@ -40,12 +40,14 @@ class VerifiedStatement:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was found about one manifest or index.  `ignored` says, a line each, why other bundles do not count;
-    `unavailable` why it could not be found out what else is attached: what was found counts all the same."""
+    `unavailable` why it could not be found out what else is attached: what was found counts all the same.  `elsewhere` are
+    statements that trusted keys signed about other digests, though they are attached here."""
 
     subject: ImageSubject
     verified: tuple[VerifiedStatement, ...]
     ignored: tuple[str, ...] = ()
     unavailable: UnavailableError | None = None
+    elsewhere: tuple[VerifiedStatement, ...] = ()
 
     def of_type(self, predicate_type: str) -> list[VerifiedStatement]:
         return [item for item in self.verified if item.statement.predicate_type == predicate_type]
@@ -58,7 +60,13 @@ class Evidence:
             for item, limited in zip(self.verified, kept, strict=True)
             if not limited.keys
         ]
-        return Evidence(self.subject, tuple(k for k in kept if k.keys), (*self.ignored, *left), self.unavailable)
+        elsewhere = [replace(item, keys=tuple(k for k in item.keys if k in keys)) for item in self.elsewhere]
+        return replace(
+            self,
+            verified=tuple(k for k in kept if k.keys),
+            ignored=(*self.ignored, *left),
+            elsewhere=tuple(k for k in elsewhere if k.keys),
+        )
 
 
 class CertificateJudge(Protocol):
@@ -73,10 +81,9 @@ def verify_bundle(
     found: FoundBundle, subject: Digest, keys: Sequence[TrustedKey], certificates: CertificateJudge | None = None
 ) -> VerifiedStatement:
     """The statement in a bundle, which must be signed by one of `keys`, or under a certificate that `certificates` accepts,
-    and speak about `subject`.
+    attached to `subject`; whether it speaks of it is for whoever asks.
 
-    Raises RefusedError `attest.bad-signature`, `attest.bad-statement`, `attest.other-digest`, the bundle's fault, and
-    what `certificates` raises.
+    Raises RefusedError `attest.bad-signature`, `attest.bad-statement`, the bundle's fault, and what `certificates` raises.
     """
     if found.certified is not None and certificates is not None:
         verified, identity = certificates.verify(found.certified), certificates.identity
@@ -85,16 +92,17 @@ def verify_bundle(
         raise found.fault
     else:
         verified, identity = verify_envelope(found.bundle.envelope, [item.key for item in keys]), None
-    statement = read_statement(verified)
-    if not statement.names(subject):
-        raise RefusedError(
-            "attest.other-digest",
-            "a trusted key signed a statement about something else",
-            expected=str(subject),
-            found=", ".join(str(item.digest or item.name) for item in statement.subjects[:5]),
-        )
     signers = tuple(item for item in keys if item.key in verified.keys)
-    return VerifiedStatement(subject, found.digest, statement, signers, identity=identity)
+    return VerifiedStatement(subject, found.digest, read_statement(verified), signers, identity=identity)
+
+
+def _other_digest(found: VerifiedStatement) -> RefusedError:
+    return RefusedError(
+        "attest.other-digest",
+        "a trusted key signed a statement about something else",
+        expected=str(found.subject),
+        found=", ".join(str(item.digest or item.name) for item in found.statement.subjects[:5]),
+    )
 
 
 def verify_older(found: FoundSignature, subject: Digest, keys: Sequence[TrustedKey]) -> VerifiedStatement:
@@ -118,13 +126,17 @@ def _gather(
     source: ImageSource, subject: ImageSubject, keys: Sequence[TrustedKey], certificates: CertificateJudge | None
 ) -> Evidence:
     verified: list[VerifiedStatement] = []
+    elsewhere: list[VerifiedStatement] = []
     ignored: list[str] = []
-
     unavailable: UnavailableError | None = None
 
     def judge(digest: Digest, verify: Callable[[], VerifiedStatement]) -> None:
         try:
-            verified.append(verify())
+            found = verify()
+            if not found.statement.names(subject.digest):
+                elsewhere.append(found)
+                raise _other_digest(found)
+            verified.append(found)
         except ImagebuildError as error:
             nonlocal unavailable
             if error.code == "attest.trust-root-unavailable" and isinstance(error, UnavailableError):
@@ -141,7 +153,7 @@ def _gather(
             judge(signature.digest, partial(verify_older, signature, subject.digest, keys))
     except UnavailableError as error:
         unavailable = unavailable or error
-    return Evidence(subject, tuple(verified), tuple(ignored), unavailable)
+    return Evidence(subject, tuple(verified), tuple(ignored), unavailable, tuple(elsewhere))
 
 
 def cannot_tell(code: str, evidence: Evidence, message: str) -> Check:

@@ -9,6 +9,7 @@ from typing import Any
 
 from imagebuild.attest.check import Check
 from imagebuild.attest.evidence import Evidence, VerifiedStatement, cannot_tell, reasons, signature_checks
+from imagebuild.attest.predicates.check_result import content_of_result
 from imagebuild.attest.predicates.types import (
     BUILD_TYPE,
     PROVENANCE,
@@ -156,10 +157,13 @@ def _has(question: PolicyQuestion, item: Evidence, need: Requirement, kind: str)
     message = f"{need.predicate} for the {item.subject.name} {item.subject.digest}"
     signers: list[TrustedKey] = []
     why: list[str] = []
-    for found in item.of_type(kind):
+    others: list[str] = []
+    for found in [*item.of_type(kind), *_same_content(question, item, kind)]:
         fault = _fault(question, found, need, kind)
         if fault is None:
             signers += question.counting(found, need.roles)
+            if found in item.elsewhere:
+                others += [str(subject.digest) for subject in found.statement.subjects]
         else:
             why.append(fault)
     good = count_signers(signers, distinct_roles=need.distinct_roles) >= need.threshold
@@ -172,6 +176,8 @@ def _has(question: PolicyQuestion, item: Evidence, need: Requirement, kind: str)
     each = " of distinct roles" if need.distinct_roles else ""
     verdicts = f", {' or '.join(need.verdicts)}" if need.verdicts else ""
     there = ", ".join(dict.fromkeys(str(key) for key in signers))
+    if others:
+        message += f", by what was found of {', '.join(dict.fromkeys(others))}, another image with the same content id"
     return Check(
         "verify.evidence",
         good,
@@ -193,6 +199,24 @@ def _unsigned(question: PolicyQuestion, need: Requirement) -> str | None:
             if at(item, "check") == need.predicate and at(item, "signed") is False and at(item, "verdict") in wanted:
                 return f"{at(item, 'verdict')} by unsigned evidence that the release names, sha256:{at(item, 'digest', 'sha256')}"
     return None
+
+
+def _same_content(question: PolicyQuestion, item: Evidence, kind: str) -> Iterator[VerifiedStatement]:
+    """Test results about another digest that serve this manifest: of the content id and platform that a trusted provenance of ours
+    says this manifest has.  A label proves nothing, and what was found on one platform says nothing of another."""
+    if kind != TEST_RESULT:
+        return
+    proven = {
+        (
+            str(at(found.statement.value, "buildDefinition", "internalParameters", "contentId")),
+            str(at(found.statement.value, "buildDefinition", "externalParameters", "platform")),
+        )
+        for found in item.of_type(PROVENANCE)
+        if question.counting(found) and at(found.statement.value, "buildDefinition", "buildType") == BUILD_TYPE
+    }
+    for found in item.elsewhere:
+        if found.statement.predicate_type == kind and content_of_result(found.statement.value) in proven:
+            yield found
 
 
 def _fault(question: PolicyQuestion, found: VerifiedStatement, need: Requirement, kind: str) -> str | None:

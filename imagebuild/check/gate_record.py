@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from imagebuild.attest.predicates.check_result import check_result
+from imagebuild.attest.predicates.check_result import CONTENT_ID, check_result
 from imagebuild.attest.predicates.types import RESULTS, TEST_RESULT
 from imagebuild.attest.statement import Statement
 from imagebuild.check import protocol
@@ -94,7 +94,7 @@ def gate_statement(
     locked = lock is not None and digest in {lock.result.digest, *(one.manifest for one in lock.result.platforms)}
     content_id = served or (lock.result.content_id if lock is not None and locked else None)
     if content_id is not None:
-        configuration["content id"] = content_id
+        configuration[CONTENT_ID] = content_id
     good = [f"{check.name}: {check.judgement.verdict}" for check in gate.checks if check.judgement.verdict.good]
     bad = [f"{check.name}: {check.judgement.verdict}" for check in gate.checks if not check.judgement.verdict.good]
     predicate = check_result(
@@ -105,6 +105,9 @@ def gate_statement(
         finished=finished,
         passed=good,
         failed=bad,
+        platform=next((str(one.platform) for one in lock.result.platforms if one.manifest == digest), None)
+        if lock is not None
+        else None,
     )
     predicate |= {"demands": asked, "reason": gate.reason}
     if lock is not None and locked and lock.result.digest != digest:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from imagebuild.attest.predicates.check_result import check_result
+from imagebuild.attest.predicates.check_result import CONTENT_ID, check_result
 from imagebuild.attest.predicates.types import TEST_RESULT
 from imagebuild.attest.statement import Statement
 from imagebuild.check.results import FILTERS, Run, load_run
@@ -86,11 +86,12 @@ def run_statement(
     predicate = check_result(
         "gsm8k",
         verdict,
-        configuration={"content id": lock.result.content_id},
+        configuration={CONTENT_ID: lock.result.content_id},
         evidence={name: Digest.parse(text) for name, text in run.digests.items()},
         finished=now,
         passed=[f"{name} {scores[name]} (threshold {threshold})" for name in FILTERS] if good else (),
         failed=() if good else [f"{name} {scores[name]} (threshold {threshold})" for name in FILTERS],
+        platform=next((str(p.platform) for p in lock.result.platforms if p.manifest == subject_digests[0]), None),
     )
     predicate |= {"signed": False, "imageKnownBy": run.origin if image is None else "said when it was imported"}
     statement = Statement.about(subject_digests[0], TEST_RESULT, predicate, images[served])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from imagebuild import __version__
-from imagebuild.attest.predicates.check_result import check_result
+from imagebuild.attest.predicates.check_result import CONTENT_ID, check_result
 from imagebuild.attest.statement import Statement
 from imagebuild.check.junit import Case, junit_xml
 from imagebuild.check.smoke.request import SmokeRequest
@@ -111,7 +111,7 @@ def statement_of(
         "smoke",
         str(verdict),
         configuration={
-            "content-id": request.expected.content_id,
+            CONTENT_ID: request.expected.content_id,
             "target.lock.json": around.lock,
             "checks": settings_digest(request),
         },
@@ -119,6 +119,7 @@ def statement_of(
         finished=around.finished,
         passed=[one.step for one in result.steps if one.verdict is Verdict.PASSED],
         failed=[one.step for one in result.steps if one.verdict is Verdict.FAILED],
+        platform=str(request.image.platform),
     )
     return Statement.about(request.image.digest, TEST_RESULT, predicate, request.image.reference)
 

@@ -36,7 +36,9 @@ def provenance(**changes: Any) -> dict[str, Any]:
     return {
         "buildDefinition": {
             "buildType": changes.get("build_type", BUILD_TYPE),
-            "externalParameters": {"base": changes.get("base", "docker.io/v/v:1@sha256:00")},
+            "externalParameters": {
+                "base": changes.get("base", "docker.io/v/v:1@sha256:00"), "platform": changes.get("platform"),
+            },
             "internalParameters": {
                 "notProven": changes.get("not_proven", []), "contentId": changes.get("content_id", "sha256:aa"),
             },
