@@ -1,5 +1,6 @@
 """Tell what this machine can do, and, with a host, what that registry can do.
 
+Runners are what `smoke` starts commands in images with; the oci runner is tried out on a program of this machine.
 Nothing is changed anywhere.
 
 Examples:
@@ -28,6 +29,7 @@ PROGRAMS = {
     "skopeo": "copies images between transports",
     "umoci": "unpacks OCI layouts",
     "runc": "runs unpacked images",
+    "crun": "runs unpacked images",
     "cosign": "signs and verifies",
     "git": "keeps overlays and locks",
     "srun": "runs on a Slurm cluster",
@@ -59,6 +61,11 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         path = shutil.which(name)
         document["programs"][name] = path
         rows.append([name, "there" if path else "missing", path or f"(it {purpose})"])
+    document["runners"] = _runners()
+    for name, why in document["runners"].items():
+        rows.append(
+            [f"runner {name}", "can work" if why is None else "cannot work", why or "(it starts checks in images)"]
+        )
     document["cache"] = _cache(session.cache)
     rows.append(["cache", size_text(document["cache"]["free_bytes"]) + " free", str(session.cache)])
     code = 0
@@ -68,6 +75,13 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         code = 0 if document["registry"]["reachable"] else 3
     session.output.answer(document, table(rows, ["WHAT", "STATE", "WHERE"]))
     return code
+
+
+def _runners() -> dict[str, str | None]:
+    """Each runner, and why it cannot start a container here; None where it can."""
+    from imagebuild.check.runners.survey import survey
+
+    return {name: None if why is None else " ".join(why.split())[:200] for name, why in survey().items()}
 
 
 def _cache(folder: Path) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def test_law_with_a_folder(law: str, runner: Runner, debian_image: CheckedImage,
     WITH_FOLDER[law](runner, debian_image, tmp_path / "folder")
 
 
-def test_nothing_is_left(engine: RealEngine, runner: Runner) -> None:
+def test_nothing_is_left(engine: RealEngine, runner: Runner, debian_image: CheckedImage) -> None:  # noqa: F811
+    assert runner.run(debian_image, Job(("/bin/true",), 60)).code == 0
     assert engine.run("ps", "--all", "--quiet") == ""
     assert engine.run("images", "--quiet") != ""
     runner.close()

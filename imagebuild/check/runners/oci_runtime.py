@@ -143,7 +143,7 @@ def _try(way: Runtime, scratch: Path) -> str | None:
     try:
         with io_faults(folder, "writing"):
             lower = folder / "root"
-            binds = _own_programs(lower)
+            binds = own_programs(lower)
             (folder / "bundle").mkdir()
             given, left = folder / "in", folder / "out"
             given.mkdir()
@@ -172,7 +172,7 @@ def _try(way: Runtime, scratch: Path) -> str | None:
         remove_tree(folder)
 
 
-def _own_programs(root: Path) -> dict[str, Path]:
+def own_programs(root: Path) -> dict[str, Path]:
     """Makes `root` a root with this machine's top-level links; the folders to be bound into it."""
     root.mkdir()
     binds = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -99,11 +100,13 @@ def job_environment(lines: Sequence[str], job: Job, inputs: str = IN, outputs: s
 
 
 class Scratch:
-    """The folder that a runner works in: a named one stays, one of its own goes with `close`."""
+    """The folder that a runner works in: a named one stays, one of its own goes with `close`, or with this process where it
+    ends in an orderly way."""
 
     def __init__(self, named: Path | None) -> None:
         self._named = named
         self._own: Path | None = None
+        self._removal: weakref.finalize[[Path], Scratch] | None = None
 
     def folder(self) -> Path:
         """Raises UnavailableError `content.io`, `content.disk-full`."""
@@ -114,12 +117,13 @@ class Scratch:
         if self._own is None:
             with io_faults("the temporary folder", "making"):
                 self._own = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+            self._removal = weakref.finalize(self, remove_tree, self._own)
         return self._own
 
     def close(self) -> None:
-        if self._own is not None:
-            remove_tree(self._own)
-            self._own = None
+        if self._removal is not None:
+            self._removal()
+        self._own = None
 
 
 def remove_tree(folder: Path) -> None:

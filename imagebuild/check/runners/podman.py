@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from imagebuild.check.runners.devices import cdi_names, check_devices, groups_of
 from imagebuild.check.runners.files import TOTAL_LIMIT, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits
 from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
+from imagebuild.check.runners.oci_runtime import KNOWN, own_programs
 from imagebuild.check.runners.place import Place, Scratch, laid_out, no_runner
 from imagebuild.check.runners.serving import GRACE, Ended, EndedServer, Live, ProcessServer, never_ran, run_to_end
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
@@ -52,18 +54,49 @@ class PodmanRunner:
         self._swept = False
 
     def available(self) -> str | None:
+        """Proved by starting a program of this machine; where podman's own choice of a runtime does not start it, runc and
+        crun are tried."""
         if self._info is None and self._why is None:
             try:
-                done = process.run([*self._base, "info", "--format", "json"], deadline=DEADLINE)
-                if done.code == 0:
-                    self._info = json.loads(done.stdout)
-                else:
-                    self._why = f"podman cannot work here: {_said(done.stderr)}"
+                self._why = self._find()
             except UnavailableError as error:
                 self._why = error.message
-            except ValueError:
-                self._why = "podman says nothing that could be understood of itself"
         return self._why
+
+    def _find(self) -> str | None:
+        done = self._call("info", "--format", "json")
+        if done.code != 0:
+            return f"podman cannot work here: {_said(done.stderr)}"
+        why = []
+        others = [] if "--runtime" in self._base else [path for name in KNOWN if (path := shutil.which(name))]
+        base = self._base
+        for more in ([], *(["--runtime", path] for path in others)):
+            self._base = [*base, *more]
+            refused = self._try()
+            if refused is None:
+                self._info = dict(json.loads(self._call("info", "--format", "json").stdout))
+                return None
+            why.append(refused)
+        self._base = base
+        return f"podman starts no container here: {clean('; '.join(dict.fromkeys(why)), 1000)}"
+
+    def _try(self) -> str | None:
+        """Why a container on this machine's own programs does not start; None where it does."""
+        with (
+            io_faults("the temporary folder", "writing"),
+            tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self._scratch.folder()) as folder,
+        ):
+            binds = own_programs(Path(folder, "root"))
+            words = [
+                "run",
+                "--rm",
+                *create_words(Job(("x",), DEADLINE), rootless=False),
+                "--security-opt",
+                "label=disable",
+            ]
+            words += [word for path in binds for word in ("--volume", f"{path}:{path}:ro")]
+            done = self._call(*words, "--rootfs", str(Path(folder, "root")), "/bin/sh", "-c", "echo begun")
+        return None if done.code == 0 and done.stdout == b"begun\n" else _said(done.stderr)
 
     def run(self, image: CheckedImage, job: Job) -> Outcome:
         job = laid_out(job, self._place)

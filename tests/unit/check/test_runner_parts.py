@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import resource
@@ -19,7 +20,7 @@ from imagebuild.check.runner import Job, Mount
 from imagebuild.check.runners import files, limits, owner
 from imagebuild.check.runners.files import collect_folder, collect_tar, inputs_tar
 from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
-from imagebuild.check.runners.place import Place, job_environment, laid_out, mount_of, place_of, remove_tree
+from imagebuild.check.runners.place import Place, Scratch, job_environment, laid_out, mount_of, place_of, remove_tree
 from imagebuild.content.digest import Digest
 from imagebuild.errors import UnavailableError
 from imagebuild.oci.descriptor import Descriptor
@@ -173,6 +174,19 @@ def test_a_site_adds_to_every_job_and_the_jobs_own_wins() -> None:
     assert job.mounts == (Mount(Path("/a"), "/b", False), Mount(Path("/c"), "/d", True), Mount(Path("/e"), "/f"))
     assert mount_of("/a:/b:rw") == Mount(Path("/a"), "/b", False)
     assert laid_out(Job(("x",), 1), Place(), network=True).network
+
+
+def test_a_folder_of_ones_own_goes_with_whoever_has_it(tmp_path: Path) -> None:
+    closed, forgotten, named = Scratch(None), Scratch(None), Scratch(tmp_path / "named")
+    folders = [closed.folder(), forgotten.folder()]
+    assert closed.folder() == folders[0]
+    closed.close()
+    del forgotten
+    gc.collect()
+    assert not any(folder.exists() for folder in folders)
+    assert named.folder().is_dir()
+    named.close()
+    assert named.folder().is_dir()
 
 
 def test_the_environment_of_a_job() -> None:
