@@ -256,14 +256,14 @@ def _minimum_release(question: PolicyQuestion) -> list[Check]:
         return []
     message = "the release is not older than the policy accepts"
     expected = ", ".join(f"{target} {number}" for target, number in sorted(least.items()))
-    unknown = _unavailable(question, "verify.minimum-release", message)
-    if unknown:
-        return unknown
     found = [(str(item.get("target")), item.get("counter")) for item in _releases(question)]
     good = [
         isinstance(counter, int) and not isinstance(counter, bool) and target in least and counter >= least[target]
         for target, counter in found
     ]
+    unknown = _unavailable(question, "verify.minimum-release", message)
+    if unknown and not any(good):
+        return unknown
     text = ", ".join(f"{target} {counter}" for target, counter in found) or "no signed release statement"
     return [Check("verify.minimum-release", any(good), message, expected, text)]
 
@@ -293,10 +293,10 @@ def _waiver(question: PolicyQuestion) -> list[Check]:
     if not rule.required:
         return []
     message = "the release has a waiver"
-    unknown = _unavailable(question, "verify.waiver", message)
-    if unknown:
-        return unknown
     waivers = [item.get("waiver") for item in _releases(question)]
+    unknown = _unavailable(question, "verify.waiver", message)
+    if unknown and not any(waivers):
+        return unknown
     if not any(waivers):
         return [Check("verify.waiver", False, message, "a waiver in a signed release statement", "none")]
     out = []

@@ -10,6 +10,7 @@ Examples:
   imagebuild verify docker.io/example/engine@sha256:…
   imagebuild verify docker.io/example/engine:v1 --key release.pub
   imagebuild verify docker.io/example/engine:v1 --policy policy.yaml --target demo
+  imagebuild verify --release release.dsse.json --key release.pub       the release file by itself, offline
   imagebuild verify docker.io/example/engine:v1 --identity me@example.com --issuer https://accounts.example.com
 """
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("reference", metavar="REF", help="the image")
+    parser.add_argument("reference", metavar="REF", nargs="?", help="the image; may be left out with --release")
     parser.add_argument("--target", metavar="TARGET", help="the target whose lock describes it")
     parser.add_argument(
         "--key", metavar="FILE", action="append", default=[], help="a public key, one of which must have signed"
@@ -54,13 +55,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.build.verification import Check, Verification
     from imagebuild.oci.reference import parse_reference
 
     _refuse_half_identity(arguments)
+    if arguments.reference is None:
+        if arguments.release is None or arguments.identity is not None:
+            raise InputError("cli.usage", "say which image", expected="REF, or --release FILE with --key or --policy")
+        from imagebuild.cli.verify_release import verify_release_alone
+
+        return _answer(verify_release_alone(arguments, session), session)
     reference = parse_reference(arguments.reference)
     source = session.opener().source(reference)
     tree = read_tree(reference, source)
+    from imagebuild.build.verification import Check, Verification
+
     signed = bool(arguments.key) or arguments.identity is not None or arguments.policy is not None
     if arguments.release is not None and not signed:
         raise InputError("cli.usage", "--release is verified with keys", expected="--key FILE or --policy FILE")
@@ -78,7 +86,10 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
                 "verify.signature", None, "signatures: no key was given, the image is taken as unsigned", required=False
             )
         ]
-    found = Verification(found.reference, found.digest, (*found.checks, *more), found.recompressed)
+    return _answer(Verification(found.reference, found.digest, (*found.checks, *more), found.recompressed), session)
+
+
+def _answer(found: Verification, session: Session) -> int:
     rows = [f"{check.word:<11}  {check.message}" + _sides(check.expected, check.found) for check in found.checks]
     verdict = {True: "passed", False: "failed", None: "not-checked"}[found.passed]
     session.output.answer(found.to_json(), "\n".join([*rows, f"{verdict}: {found.reference} {found.digest}"]))

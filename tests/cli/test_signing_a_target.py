@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -99,3 +100,34 @@ def test_what_cannot_be_made_from_a_lock(built: SmallWorkspace, verb: Any) -> No
     ran = verb("attest", image, "--type", "vex", "--target", "tuned", *key, "--json")
     assert (ran.code, ran.document["code"]) == (2, "attest.bad-predicate")
     assert verb("verify", image, "--release", "x").code == 2
+
+
+def test_a_release_file_is_verified_by_itself(built: SmallWorkspace, verb: Any) -> None:
+    """Without image, registry or network: the file, the key, and where it is asked for the lock and a policy."""
+    lock, file = load_lock(built.lock_path()), built.root / "release.dsse.json"
+    signer = open_signer(str(built.root / "k.key"), lambda: b"")
+    store_release(file, release_statement(lock, (), ReleaseFacts(3, 1_790_000_000)), signer)
+    alone = ("verify", "--release", str(file), "--key", str(built.root / "k.pub"))
+    shutil.rmtree(built.root / "build")
+    ran = verb(*alone, "--json")
+    assert (ran.code, ran.document["digest"]) == (0, str(lock.result.digest))
+    assert verb(*alone, "--target", "tuned").code == 0
+    policy = built.root / "alone.yaml"
+    text = "schema: 1\nkeys: {k: {file: k.pub, role: builder}}\nminimum_release: {tuned: %d}\nnot_proven: allow\n"
+    for least, more, code in ((3, "", 0), (4, "", 1), (3, "require: [{predicate: sbom}]\n", 3)):
+        policy.write_text(text % least + more)
+        ran = verb("verify", "--release", str(file), "--policy", str(policy), "--json")
+        assert ran.code == code, ran.document
+    policy.write_text(text % 3 + f'revoked: {{"{lock.result.digest}": "CVE-2026-1"}}\n')
+    assert verb("verify", "--release", str(file), "--policy", str(policy)).code == 1
+
+    built.write_target(env={"ENGINE_PORT": "9001"})
+    assert verb("lock", "tuned").code == 0
+    assert verb(*alone, "--target", "tuned").code == 1, "the release is of another lock"
+    value = json.loads(file.read_bytes())
+    value["payload"] = value["payload"][:-8] + "AAAAAAA="
+    file.write_text(json.dumps(value))
+    ran = verb(*alone, "--json")
+    assert (ran.code, ran.document["code"]) == (1, "attest.bad-signature")
+    for words in (("verify",), ("verify", "--release", str(file)), ("verify", "--key", str(built.root / "k.pub"))):
+        assert verb(*words).code == 2
