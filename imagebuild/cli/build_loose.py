@@ -21,6 +21,9 @@ from imagebuild.overlay.document import load_overlay
 from imagebuild.target.parts import parse_base
 from imagebuild.target.workspace import Workspace
 
+PLACE = "base"
+"""The path of a base that is a layout or an archive, in the workspace that lasts for one run."""
+
 
 @contextmanager
 def loose_workspace(arguments: argparse.Namespace, session: Session) -> Iterator[str]:
@@ -34,13 +37,14 @@ def loose_workspace(arguments: argparse.Namespace, session: Session) -> Iterator
     from imagebuild.oci.tree import read_image_tree
 
     base = parse_base(arguments.base)
-    if isinstance(base, PathReference):
-        base = replace(base, path=str(Path.cwd() / base.path))
+    assert base.digest is not None
     overlay = load_overlay(Path(arguments.overlay).absolute())
-    platforms: list[Platform] = arguments.platform
-    if not platforms:
-        assert base.digest is not None
-        platforms = list(read_image_tree(session.opener().source(base), base.digest).children)
+    tree = read_image_tree(session.opener().source(base), base.digest)
+    platforms: list[Platform] = arguments.platform or list(tree.children)
+    place = None
+    if isinstance(base, PathReference):
+        # an image says what its base is called: where a layout lies here would make another image of each folder
+        place, base = Path.cwd() / base.path, replace(base, path=PLACE)
     roots = sorted(
         {path.partition("/")[0] for platform in platforms for path in asked_paths([overlay], platform).named}
     )
@@ -56,6 +60,8 @@ def loose_workspace(arguments: argparse.Namespace, session: Session) -> Iterator
         with io_faults(root, "writing"):
             target.mkdir(parents=True)
             shutil.copytree(overlay.folder, root / "overlays" / overlay.name)
+            if place is not None:
+                (root / PLACE).symlink_to(place)
             for stage in (change for change in overlay.changes if isinstance(change, StageChange)):
                 export_stage(Workspace.find(overlay.folder).root, stage, root)
             (target / "target.yaml").write_text(

@@ -1,5 +1,7 @@
 """Print the JSON Schema of a file that people write; editors complete and check with it.
 
+The answer is the schema itself, with --json too: it is a document of another standard, and has no kind of ours.
+
 Example:
   imagebuild schema target > target.schema.json
 """
