@@ -12,6 +12,7 @@ URL = re.compile(r"(?:https?|git|ssh|ftp)://(?:[^\s/@\"'<>]*@)?([A-Za-z0-9.-]+)"
 HOSTS = {
     "cyclonedx.org",
     "docker.io",
+    "api.github.com",
     "github.com",
     "in-toto.io",
     "index.docker.io",
