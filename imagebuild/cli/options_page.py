@@ -20,7 +20,8 @@ and `0`, `false`, `no`, `off`; options that may be repeated take words separated
 
 Besides these: `SOURCE_DATE_EPOCH` (seconds; read by `lock` only, becomes the image's time), `XDG_CACHE_HOME`,
 `DOCKER_CONFIG`, `REGISTRY_AUTH_FILE`, `HTTPS_PROXY`, `NO_PROXY`, `CI` (no live bars), `NO_COLOR`, `GITHUB_ACTIONS`
-(annotations).
+(annotations). Runners read `DOCKER_HOST`, `IMAGEBUILD_OCI_RUNTIME` (the program that starts OCI bundles) and
+`IMAGEBUILD_DRIVER_LIBRARIES` (folders of the NVIDIA driver's libraries, parted by `:`).
 
 | variable | option | verbs |
 | --- | --- | --- |
