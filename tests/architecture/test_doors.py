@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ PROGRAMS = {"imagebuild.__main__", "imagebuild.build.rebuild", "imagebuild.testi
 starts under another umask and user; `bases` makes what the targets stand on (`make bases`)."""
 EXPORTED = "imagebuild.build.exported"
 """Pieces of a script that `export` writes out: they run elsewhere, alone, and nothing in imagebuild runs them."""
+INSIDE = "imagebuild.check.inside"
+"""Programs that are sent into an image and started by its own Python; they too run elsewhere, alone."""
 OF_PROGRAMS = {"prints", "ends the process", "changes the process"}
 
 CALLS: dict[str, tuple[str, frozenset[str]]] = {
@@ -65,7 +68,7 @@ def dotted(node: ast.expr) -> str:
 
 def open_doors(module: Module) -> list[str]:
     out: list[str] = []
-    if module.name.startswith(EXPORTED + "."):
+    if module.name.startswith((EXPORTED + ".", INSIDE + ".")):
         return out
     for name, line in imported(module):
         for wanted, (door, areas) in MODULES.items():
@@ -119,6 +122,17 @@ def test_the_pieces_of_exported_scripts_are_run_by_nothing_and_stand_alone() -> 
         assert (
             all(name.startswith(EXPORTED) for name in names) if inside else not any(EXPORTED in name for name in names)
         )
+
+
+def test_programs_for_the_inside_of_images_are_run_by_nothing_here_and_stand_alone() -> None:
+    """One that imported anything but the standard library (and, where it says what without, torch) would not start."""
+    for module in modules():
+        names = [name for name, _ in imported(module)]
+        if module.name.startswith(INSIDE + "."):
+            others = {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"torch"}
+            assert not others, f"{module.where}: {others}"
+        else:
+            assert not any(name.startswith(f"{INSIDE}.") and name.count(".") > 3 for name in names), module.where
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,8 @@ def cuda() -> dict[str, Any]:
 
 
 class Memory(ctypes.Structure):
+    """nvmlMemory_t: bytes."""
+
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
