@@ -26,6 +26,8 @@ from imagebuild.content.digest import Digest
 from imagebuild.host.clock import parse_rfc3339, rfc3339
 from imagebuild.target.policy import Policy, Requirement
 
+RELEASE_ALONE = "attest.release-alone"
+"""Code of the reason why nothing but a release file was looked at."""
 _SKEW = 86400
 """Seconds by which a signer's clock may be ahead of ours."""
 
@@ -101,6 +103,12 @@ def _matches(code: str, message: str, globs: Sequence[str], found: Sequence[str]
 
 def _unavailable(question: PolicyQuestion, code: str, message: str) -> list[Check]:
     return [cannot_tell(code, item, message) for item in question.evidence if item.unavailable is not None][:1]
+
+
+def _release_unavailable(question: PolicyQuestion, code: str, message: str) -> list[Check]:
+    """Whether a release statement may be missing: not where a release file is all that was to be looked at."""
+    alone = any(item.unavailable and item.unavailable.code == RELEASE_ALONE for item in question.evidence)
+    return [] if alone else _unavailable(question, code, message)
 
 
 def _named(
@@ -261,7 +269,7 @@ def _minimum_release(question: PolicyQuestion) -> list[Check]:
         isinstance(counter, int) and not isinstance(counter, bool) and target in least and counter >= least[target]
         for target, counter in found
     ]
-    unknown = _unavailable(question, "verify.minimum-release", message)
+    unknown = _release_unavailable(question, "verify.minimum-release", message)
     if unknown and not any(good):
         return unknown
     text = ", ".join(f"{target} {counter}" for target, counter in found) or "no signed release statement"
@@ -294,7 +302,7 @@ def _waiver(question: PolicyQuestion) -> list[Check]:
         return []
     message = "the release has a waiver"
     waivers = [item.get("waiver") for item in _releases(question)]
-    unknown = _unavailable(question, "verify.waiver", message)
+    unknown = _release_unavailable(question, "verify.waiver", message)
     if unknown and not any(waivers):
         return unknown
     if not any(waivers):

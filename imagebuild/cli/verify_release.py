@@ -59,14 +59,13 @@ def verify_release_alone(arguments: argparse.Namespace, session: Session) -> Ver
 def _evidence(release: VerifiedRelease, keys: list[TrustedKey]) -> list[Evidence]:
     """The statement as what is known of the image's top; whatever else may be attached was not looked at."""
     from imagebuild.attest.evidence import Evidence, VerifiedStatement
+    from imagebuild.attest.policy_checks import RELEASE_ALONE
     from imagebuild.attest.subjects import ImageSubject
     from imagebuild.content.digest import Digest
     from imagebuild.oci import media_types as mt
     from imagebuild.oci.descriptor import Descriptor
 
-    away = UnavailableError(
-        "attest.release-alone", "only the release file was looked at: name the image to verify the rest"
-    )
+    away = UnavailableError(RELEASE_ALONE, "only the release file was looked at: name the image to verify the rest")
     out = []
     for item in release.statement.subjects:
         if item.digest is None:
