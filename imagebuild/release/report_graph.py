@@ -73,7 +73,6 @@ def graph_figure(report: ReportFacts) -> Markup:
     drawing = element(
         "svg",
         *parts,
-        xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {WIDTH} {height}",
         role="img",
         aria_labelledby="graph-title graph-words",

@@ -128,7 +128,6 @@ def _figure(bars: Sequence[Bar], name: str, title: str, limit: float | None) -> 
     drawing = element(
         "svg",
         *parts,
-        xmlns="http://www.w3.org/2000/svg",
         viewBox=f"0 0 {WIDTH} {height}",
         role="img",
         aria_labelledby=f"{name}-title {name}-words",
