@@ -12,9 +12,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 from imagebuild.check.results import LINE_LIMIT, Counts
 from imagebuild.content.files import io_faults
@@ -116,9 +117,10 @@ class AnswerLog:
         self._answers: dict[str, Answer] = {}
         with io_faults(path, "writing"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            whole = self._read() if path.exists() else 0
-            self._stream: BinaryIO = open(path, "ab")  # noqa: SIM115 - closed by __exit__
-            self._stream.truncate(whole)
+            self._whole = self._read() if path.exists() else 0
+            # unbuffered: what could not be written must not be tried again when the file is closed
+            self._stream: FileIO = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
+            self._stream.truncate(self._whole)
         self.resumed = sum(answer.error is None for answer in self._answers.values())
 
     def __enter__(self) -> AnswerLog:
@@ -163,9 +165,16 @@ class AnswerLog:
         """Keeps an answer, on the disk when this returns.  Raises UnavailableError `content.disk-full`, `content.io`."""
         line = self.scrub(json.dumps(answer.to_json(), ensure_ascii=False)).encode("utf-8", "surrogatepass") + b"\n"
         with self._lock, io_faults(self.path, "writing"):
-            self._stream.write(line)
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
+            try:
+                written = 0
+                while written < len(line):
+                    written += self._stream.write(line[written:])
+                os.fsync(self._stream.fileno())
+            except OSError:
+                # another thread's answer may still fit, and must not stand behind half a line
+                self._stream.truncate(self._whole)
+                raise
+            self._whole += len(line)
             self._answers[answer.request] = answer
 
     def scrub(self, text: str) -> str:

@@ -1,5 +1,6 @@
 """An arm with an engine of its own: started, waited for, known from inside, asked, stopped, and its log read."""
 
+import itertools
 import json
 import sys
 import time
@@ -191,6 +192,17 @@ def test_an_engine_that_never_answers_is_stopped_at_its_deadline(bench: Bench) -
 def test_waiting_for_a_slow_engine_is_told(bench: Bench) -> None:
     assert bench.run(bench.arm("off"), "late").judgement.verdict is Verdict.PASSED
     assert bench.waited
+
+
+def test_a_clock_that_jumps_changes_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines, rates and latencies stand on a clock that nobody sets."""
+    jumps = itertools.cycle([4e9, 0.0, 1.7e9, 86_400.0])
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    done = bench.run(bench.arm("on"), "late")
+    assert done.judgement.verdict is Verdict.PASSED
+    assert 0 <= done.summary["seconds"] < 60
+    assert 0 <= done.summary["latency_seconds"]["p50"] <= done.summary["latency_seconds"]["max"] < 60
+    assert all(0 <= seconds < 60 for seconds in bench.waited)
 
 
 def test_an_engine_that_dies_on_the_way_loses_nothing_and_the_run_goes_on(bench: Bench) -> None:

@@ -1,6 +1,8 @@
 """The recording proxy against a server that errs and fails as declared."""
 
+import errno
 import http.client
+import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from imagebuild.check.answers import AnswerLog
+from imagebuild.check.answers import AnswerLog, read_answer
 from imagebuild.check.endpoint import Client, parse_endpoint
 from imagebuild.check.proxy import EvaluationProxy
 from imagebuild.check.results import Counts
@@ -180,6 +182,31 @@ def test_a_full_disk_ends_the_run(bench: MakeBench, monkeypatch: pytest.MonkeyPa
             made.text(1)
         assert made.proxy.failure is not None
         assert made.proxy.failure.code == "content.disk-full"
+
+
+def test_half_a_line_never_stands_before_another(tmp_path: Path) -> None:
+    """The disk is full for one answer, and has room for another thread's."""
+    path = tmp_path / "answers.jsonl"
+    answers = [read_answer(f"r{n}", {"choices": [{"text": "x" * n}]}, 1, 0.1) for n in (1, 900, 2)]
+
+    class Full(io.FileIO):
+        def write(self, data: object, /) -> int:
+            part = bytes(data)  # type: ignore[call-overload]
+            if len(part) < 900:
+                return super().write(part)
+            super().write(part[:100])
+            raise OSError(errno.ENOSPC, "no room")
+
+    with AnswerLog(path) as log:
+        log._stream.close()
+        log._stream = Full(path, "a")
+        assert all(answers)
+        log.append(answers[0])  # type: ignore[arg-type]
+        with pytest.raises(UnavailableError) as caught:
+            log.append(answers[1])  # type: ignore[arg-type]
+        log.append(answers[2])  # type: ignore[arg-type]
+    assert caught.value.code == "content.disk-full"
+    assert [json.loads(line)["request"] for line in path.read_text().splitlines()] == ["r1", "r2"]
 
 
 def test_a_damaged_file_of_answers_is_refused(tmp_path: Path) -> None:

@@ -71,6 +71,26 @@ def test_a_server_that_dies_is_infrastructure_and_the_run_goes_on_later(runs: Ru
     assert len(list(runs.folder.glob("results_*"))) == 1
 
 
+def test_a_server_that_dies_at_question_700_of_1319_loses_none_of_the_700(
+    tmp_path: Path, eval_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda number: None)  # 1,319 of them take a slow disk a minute
+    folder = tmp_path / "all"
+    folder.mkdir()
+    rows = [{"question": f"What is {n} times 3?", "answer": f"So.\n#### {3 * n}"} for n in range(1319)]
+    for name in ("test", "train"):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    runs = Runs(tmp_path / "run", folder, eval_python)
+    died = runs.run(dies_after=700)
+    assert died.judgement.verdict is Verdict.INFRASTRUCTURE
+    assert "619 questions were not answered, the answers so far are kept" in died.judgement.reason
+    assert (died.run.counts.failed, died.summary["answers"]) == (619, 700)
+    again = runs.run()
+    assert again.judgement.verdict is Verdict.PASSED
+    assert runs.double.asked == list(range(700, 1319))
+    assert again.run.right("strict-match") == 1319
+
+
 def test_a_proof_outlives_a_call_that_only_reads_again(runs: Runs) -> None:
     request = {"proofs": (WantedProof("tune", counter="steps"),)}
     runs.run(request, counter="steps")
@@ -84,6 +104,7 @@ def test_a_proof_outlives_a_call_that_only_reads_again(runs: Runs) -> None:
     [
         ({"faults": {2: ["null"]}}, {}, "1 null or empty answers"),
         ({"faults": {2: ["500"]}, "stuck": frozenset({2})}, {}, "1 requests were never answered"),
+        ({"faults": {2: ["429"]}, "stuck": frozenset({2})}, {}, "1 requests were never answered"),
         ({"faults": {2: ["other-model"]}}, {}, "several models: another, double"),
         ({}, {"meta": {"acceptance": "synthetic"}}, "synthetic acceptance"),
     ],
