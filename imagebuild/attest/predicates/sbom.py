@@ -7,7 +7,7 @@ to list.  Equal locks and overlays give equal bytes; the serial number is a UUID
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -58,7 +58,7 @@ def cyclonedx(
 ) -> dict[str, Any]:
     """The document for one platform's image.  `dropped` are digests of what the base attested of itself, which no longer
     holds and is no longer there."""
-    items = [item for item in platform.changes if item.origin.startswith("change:")]
+    items = _changed(platform)
     components = [_patched(package, items, overlays, read) for package in packages_of(platform)]
     components = [found for found in components if found is not None]
     roots = {package.root for package in packages_of(platform)}
@@ -90,6 +90,17 @@ def cyclonedx(
     }
     serial = {"serialNumber": f"urn:uuid:{name_uuid(body)}"}
     return {"bomFormat": body.pop("bomFormat"), "specVersion": body.pop("specVersion"), **serial, **body}
+
+
+def _changed(platform: PlatformInputs) -> list[LayerItem]:
+    """What the overlays put, replace or remove at single paths, each path once, against what the base has there."""
+    brought = {item.path: item for item in platform.artefacts if item.origin.startswith(("blob:", "stage:"))}
+    out = dict(brought)
+    for item in platform.changes:
+        if item.origin.startswith("change:"):
+            below = brought.get(item.path)
+            out[item.path] = item if below is None else replace(item, preimage=below.preimage)
+    return list(out.values())
 
 
 def _base(inputs: Inputs) -> dict[str, Any]:
@@ -124,7 +135,7 @@ def _dropped(digest: str) -> dict[str, Any]:
 
 
 def _root(item: LayerItem) -> str:
-    return item.origin.removeprefix("change:").partition("/")[0]
+    return item.origin.partition(":")[2].partition("/")[0]
 
 
 def _patched(
@@ -133,7 +144,7 @@ def _patched(
     own = [item for item in items if _root(item) == package.root]
     if not own:
         return None
-    touched = {item.origin.removeprefix("change:"): Touched(item.preimage, item.postimage) for item in own}
+    touched = {item.origin.partition(":")[2]: Touched(item.preimage, item.postimage) for item in own}
     return {
         "type": "library",
         "bom-ref": package.purl,
@@ -152,7 +163,7 @@ def _patched(
 def _word(item: LayerItem) -> str:
     if item.preimage is None:
         return "added"
-    return "removed" if item.postimage is None else "changed"
+    return "removed" if item.kind == "whiteout" else "changed"
 
 
 def _wheels(inputs: Inputs, platform: PlatformInputs) -> list[dict[str, Any]]:

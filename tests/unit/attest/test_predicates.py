@@ -22,7 +22,7 @@ from imagebuild.content.store import CompressedStore
 from imagebuild.errors import InputError
 from imagebuild.overlay.document import Origin, Overlay
 from imagebuild.target.lock import load_lock
-from imagebuild.target.lock_types import Lock
+from imagebuild.target.lock_types import LayerItem, Lock
 from imagebuild.target.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -234,3 +234,18 @@ def test_packages_are_named_by_their_dist_info(demo: Loaded) -> None:
     assert [(p.root, p.name, p.version) for p in packages_of(demo.lock.inputs.platforms[0])] == [
         ("vllm", "vllm", "0.33.0")
     ]
+
+
+def test_blobs_and_links_are_named_as_what_they_are(demo: Loaded) -> None:
+    (platform, *_) = demo.lock.inputs.platforms
+    folder = platform.roots[0].folder
+    blob = LayerItem(f"{folder}/kernel.so", "file", "blob:vllm/kernel.so", 0o755, postimage=Digest.of(b"elf"))
+    loose = LayerItem("/opt/table.bin", "file", "stage:files/table.bin", 0o644, postimage=Digest.of(b"table"))
+    link = LayerItem(f"{folder}/l", "symlink", "change:vllm/l", 0o777, link="x", preimage=Digest.of(b"old"))
+    more = dataclasses.replace(platform, artefacts=(blob, loose), changes=(*platform.changes, link))
+    document = cyclonedx(demo.lock.inputs, more, demo.overlays, demo.contents.get)
+    (component,) = [c for c in document["components"] if c["name"] == "vllm"]
+    named = {p["value"]: p["name"].rpartition(":")[2] for p in component["properties"]}
+    assert (named[blob.path], named[link.path]) == ("added-file", "changed-file")
+    (file,) = [c for c in document["components"] if c["type"] == "file"]
+    assert (file["name"], file["hashes"][0]["content"]) == (loose.path, Digest.of(b"table").hex)
