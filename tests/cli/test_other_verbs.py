@@ -139,7 +139,18 @@ def test_doctor(verb: Any, own_cache: Path) -> None:
     assert set(document["programs"]) >= {"docker", "skopeo", "podman", "git"}
     assert document["cache"]["folder"] == str(own_cache)
     assert document["cache"]["writable"] is True
+    assert set(document["runners"]) == {"docker", "podman", "oci", "slurm", "host"}
+    assert document["runners"]["host"] is None
+    assert "site" in document["runners"]["slurm"]
     assert "python" in verb("doctor").out
+
+
+def test_doctor_says_why_a_runner_cannot_work(verb: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
+    monkeypatch.setenv("IMAGEBUILD_OCI_RUNTIME", str(tmp_path / "no-runtime"))
+    runners = verb("doctor", "--json").document["runners"]
+    assert "there is no such socket" in runners["docker"]
+    assert f"there is no {tmp_path}/no-runtime" in runners["oci"]
 
 
 def test_every_verb_has_help_with_an_example(verb: Any) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from runner_image import debian_image  # noqa: F401  (a fixture)
 from runner_laws import KILLED, LAWS, WITH_FOLDER, is_gone, mounts_below, processes_with, python
-from tools import missing, root
+from tools import missing, program, root
 from unpackers import tree, umoci
 
-from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner
+from imagebuild.check.runner import CheckedImage, Devices, End, Job, Mount, Runner
 from imagebuild.check.runners import open_runner
 from imagebuild.check.runners.rootfs import Rootfs
 from imagebuild.host.clock import monotonic, sleep
@@ -131,3 +131,22 @@ def test_a_user_runs_it_in_a_namespace_of_his_own(debian_image: CheckedImage, tm
     assert "code=0" in done.stdout
     owners = {os.lstat(Path(parent, name)).st_uid for parent, _, names in os.walk(scratch) for name in names}
     assert owners == {65534}
+
+
+def test_names_may_be_relative(
+    debian_image: CheckedImage,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A runtime that was brought along, a scratch folder and a mounted one, all named from here."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runtime").symlink_to(program("runc"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "f").write_text("here")
+    monkeypatch.setenv("IMAGEBUILD_OCI_RUNTIME", "./runtime")
+    runner = open_runner("oci", scratch=Path("scratch"))
+    outcome = runner.run(debian_image, Job(("/bin/cat", "/d/f"), 60, mounts=(Mount(Path("data"), "/d"),)))
+    assert outcome.stdout == b"here"
+    assert outcome.machine["runtime"] == str(tmp_path / "runtime")
+    runner.close()
+    assert list((tmp_path / "scratch" / "images").iterdir()) == []

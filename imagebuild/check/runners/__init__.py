@@ -9,7 +9,6 @@ from typing import Any, cast
 from imagebuild.check.runner import Runner
 from imagebuild.check.runners.place import place_of
 from imagebuild.errors import InputError
-from imagebuild.host import environment
 from imagebuild.target.site import RUNNERS, Site
 
 _CLASSES = {
@@ -39,8 +38,3 @@ def open_runner(
     if name == "slurm":
         return cast(Runner, made(site, place, **options))
     return cast(Runner, made(place, **options))
-
-
-def runtime_named() -> str | None:
-    """`IMAGEBUILD_OCI_RUNTIME`: the program that starts OCI bundles, where it is not the machine's runc or crun."""
-    return environment.variable("IMAGEBUILD_OCI_RUNTIME")

@@ -113,7 +113,8 @@ def find_runtime(wanted: str | None, scratch: Path) -> Runtime | str:
 
 def _program(name: str) -> str | None:
     path = environment.variables().get("PATH", os.defpath)
-    return shutil.which(name, path=os.pathsep.join((path, "/usr/sbin", "/sbin")))
+    found = shutil.which(name, path=os.pathsep.join((path, "/usr/sbin", "/sbin")))
+    return None if found is None else os.path.abspath(found)
 
 
 def _ways(program: str) -> Iterator[Runtime]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -80,7 +82,7 @@ def laid_out(job: Job, place: Place, *, network: bool | None = None) -> Job:
     return replace(
         job,
         environment=environment,
-        mounts=(*place.mounts, *job.mounts),
+        mounts=tuple(replace(mount, source=mount.source.absolute()) for mount in (*place.mounts, *job.mounts)),
         network=job.network if network is None else network,
     )
 
@@ -104,7 +106,7 @@ class Scratch:
     ends in an orderly way."""
 
     def __init__(self, named: Path | None) -> None:
-        self._named = named
+        self._named = None if named is None else named.absolute()
         self._own: Path | None = None
         self._removal: weakref.finalize[[Path], Scratch] | None = None
 
@@ -130,7 +132,8 @@ def remove_tree(folder: Path) -> None:
     """Removes a folder that programs of an image wrote to, folders without permissions too; nothing where there is none.
     What cannot be removed stays: it is temporary, and the next run or the machine takes it away."""
 
-    def open_up(function: object, path: str, fault: object) -> None:
+    def open_up(function: object, path: str | bytes, fault: object) -> None:
+        path = os.fsdecode(path)
         with suppress(OSError):
             Path(path).parent.chmod(0o700)
             if Path(path).is_dir() and not Path(path).is_symlink():
@@ -139,4 +142,7 @@ def remove_tree(folder: Path) -> None:
             else:
                 Path(path).unlink(missing_ok=True)
 
-    shutil.rmtree(folder, onerror=open_up)
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=open_up)
+    else:
+        shutil.rmtree(folder, onerror=open_up)

@@ -212,7 +212,7 @@ class PodmanRunner:
             return Outcome(End.LOST, None, stdout, stderr, {}, ended.seconds, detail, machine)
         if str(state.get("StartedAt", _NEVER)).startswith(_NEVER):
             return Outcome(End.NOT_STARTED, None, b"", b"", {}, ended.seconds, _said(stderr), machine)
-        copying = process.start([*self._base, "cp", f"{name}:/imagebuild/out", "-"], limit=2 * TOTAL_LIMIT)
+        copying = process.start([*self._base, "cp", f"{name}:/imagebuild/out", "-"], limit=TOTAL_LIMIT + OUTPUT_LIMIT)
         if copying.wait(DEADLINE) is None:
             copying.stop()
         left = collect_tar(io.BytesIO(copying.output()[0]))

@@ -268,16 +268,16 @@ def test_a_bundle_in_a_user_namespace_asks_for_no_group_and_no_sysfs_of_the_mach
     [
         (None, User(0, 0, "/root")),
         ("", User(0, 0, "/root")),
-        ("dyn", User(1000, 1001, "/home/dyn")),
-        ("1000", User(1000, 1001, "/home/dyn")),
-        ("dyn:video", User(1000, 44, "/home/dyn")),
+        ("dyn", User(1000, 1001, "/srv/dyn")),
+        ("1000", User(1000, 1001, "/srv/dyn")),
+        ("dyn:video", User(1000, 44, "/srv/dyn")),
         ("77:88", User(77, 88, "/")),
         ("77", User(77, 0, "/")),
     ],
 )
 def test_who_the_image_runs_as(tmp_path: Path, said: str | None, user: User) -> None:
     (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nbroken\ndyn:x:1000:1001::/home/dyn:/bin/sh\n")
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nbroken\ndyn:x:1000:1001::/srv/dyn:/bin/sh\n")
     (tmp_path / "etc/group").write_text("video:x:44:\n")
     assert user_of({"User": said} if said is not None else {}, tmp_path) == user
 
