@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -182,10 +183,20 @@ PartitionName=test Nodes={",".join(NODES)} Default=YES MaxTime=60 State=UP
     def lose(self, node: str) -> None:
         """The node goes away with everything on it, as at a power cut, and the controller learns of it."""
         self.stop_daemon(node, signal.SIGKILL)
-        for pid in self._steps(node):
-            for child in (*descendants(pid), pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
+        found = self._steps(node)
+        # the managers of steps first, or they tell the controller of the others' end
+        managers = {parent for pid in found for parent in ancestors(pid) if _name(parent).startswith("slurmstepd")}
+        for pid in (*managers, *(child for one in (*managers, *found) for child in descendants(one)), *found):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder / f"spool-{node}")
+        (self.folder / f"spool-{node}").mkdir()
+        # what a runtime keeps below /run does not outlive a machine either
+        runc = [tools.program("runc"), f"--root={self.folder / 'runc'}"]
+        held = subprocess.run([*runc, "list", "--quiet"], capture_output=True, text=True, check=True).stdout.split()
+        for name in held:
+            if name.startswith(f"{node}."):
+                subprocess.run([*runc, "delete", "--force", name], capture_output=True, check=False)
         self.control("update", f"nodename={node}", "state=down", "reason=lost")
 
     def bring_back(self, node: str) -> None:
@@ -237,6 +248,21 @@ PartitionName=test Nodes={",".join(NODES)} Default=YES MaxTime=60 State=UP
         for path in sorted((self.folder / "log").glob("*")):
             texts.append(f"== {path.name}\n" + path.read_text(errors="replace")[-2000:])
         return "\n".join(texts)
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def ancestors(pid: int) -> list[int]:
+    """Process ids above `pid`, nearest first."""
+    out: list[int] = []
+    with contextlib.suppress(OSError):
+        while (pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])) > 1:
+            out.append(pid)
+    return out
 
 
 def descendants(pid: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from imagebuild.check.runner import End
 from imagebuild.check.slurm.client import TaskState
@@ -48,6 +48,9 @@ def ending(status: Status | None, state: TaskState | None, *, begun: bool) -> En
             else Ending(End.LOST, None, "Slurm knows the job no more, and it left no result")
         )
     if state.pending:
+        if status is not None and status.end == "exited":
+            # the node went away after the command's end, and nothing of it needs to be done again
+            return replace(_own(status), cancel=True)
         if state.restarts > REQUEUES:
             return Ending(End.LOST, None, "its node was lost, and lost again after one requeue", cancel=True)
         if state.reason.replace("_", " ").startswith("launch failed") or state.reason in _HOPELESS:
