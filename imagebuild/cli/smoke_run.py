@@ -87,7 +87,6 @@ def request_for(
         _base(target, platform, session) if steps is None or "parity" in steps else None,
         load_base(lock.inputs, contents_of(session, target.name), lambda: opener.source(target.base)),
         steps,
-        environment=site.env if site is not None else {},
         prompts=_prompts(session, target),
         relocated=runner == "host",
         accelerators=site.gpus if site is not None else None,

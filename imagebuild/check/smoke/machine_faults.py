@@ -31,7 +31,12 @@ ABSENT = MachineFault(
     Verdict.NOT_RUN,
     "the machine has no such accelerator",
     "run it on a machine that has one (--site, --runner slurm), or leave the step out",
-    (r"nvidia-container-cli: .*no devices found", r"No CUDA GPUs are available", r"no CUDA-capable device is detected"),
+    (
+        r"nvidia-container-cli: .*no devices found",
+        r"No CUDA GPUs are available",
+        r"no CUDA-capable device is detected",
+        r"Failed to infer device type",
+    ),
 )
 ENGINE_NOT_SET_UP = MachineFault(
     "engine not set up",

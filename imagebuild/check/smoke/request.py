@@ -27,7 +27,7 @@ class SmokeRequest:
     """One image to test: the target with its series and lock, the patched `image`, the unpatched `base` for parity (None:
     not at hand), and the base's documents for step 1.
 
-    `steps` are those to run (None: the target's).  `mounts` and `environment` are the site's.  `prompts` are token ids.
+    `steps` are those to run (None: the target's).  `mounts` and `environment` come on top of what a runner knows of its site.  `prompts` are token ids.
     `accelerators` is how many a job asks for (None: all).  `relocated`: the packages are looked for by name, since the runner has no containers (`host`).
     """
 

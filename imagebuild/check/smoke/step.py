@@ -16,6 +16,7 @@ from imagebuild.check.smoke.result import Part, StepResult, part
 from imagebuild.check.verdicts import Verdict
 from imagebuild.content.canonical import load_json
 from imagebuild.errors import ImagebuildError, clean
+from imagebuild.oci.tree import read_image_tree
 
 BOOT = (
     "import os,sys;sys.dont_write_bytecode=True;p=os.environ['IMAGEBUILD_IN']+'/launch.py';"
@@ -167,9 +168,9 @@ def _without_python(asked: StepJob) -> str:
 def _disproved(request: SmokeRequest, asked: StepJob, proof: Mapping[str, Any], outcome: Outcome) -> list[str]:
     """Why the job did not run in the image it was meant for; [] where it did."""
     expected, out = request.expected, []
-    said = outcome.machine.get("image_digest")
-    if said is not None and said != str(asked.image.digest):
-        out.append(f"the runner started another image: {said}, not {asked.image.digest}")
+    said = outcome.machine.get("imageId")
+    if said is not None and said not in _names_of(asked.image):
+        out.append(f"the engine started another image: {said}, not {asked.image.digest}")
     told, files = proof["provenance"], proof["files"]
     if asked.base:
         patched = [path for path, found in told.items() if found.get("content_id") == str(expected.content_id)]
@@ -195,6 +196,12 @@ def _disproved(request: SmokeRequest, asked: StepJob, proof: Mapping[str, Any], 
     if len(wrong) > 3:
         out.append(f"{len(wrong) - 3} more changed paths are not the image's")
     return out
+
+
+def _names_of(image: CheckedImage) -> set[str]:
+    """What engines call an image: by its config, its manifest or its index."""
+    child = next(iter(read_image_tree(image.source, image.digest, [image.platform]).children.values()))
+    return {str(child.manifest.config.digest), str(image.digest), str(image.index)}
 
 
 def result_of(

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from imagebuild.check.runner import End, Outcome
 from imagebuild.check.smoke import SmokeResult, judge_smoke, plan_smoke, run_smoke
 from imagebuild.check.smoke.run import run_jobs
 from imagebuild.check.verdicts import Verdict
+from imagebuild.oci.tree import read_image_tree
 from imagebuild.testing.smoke_engine import DECODE, DECODE_AFTER, PACKAGE
 
 
@@ -126,6 +128,30 @@ def test_a_job_that_ran_on_the_host_instead_counts_for_nothing(bench: Bench, tmp
     result = run_smoke(bench.request(steps=("python", "engine"), relocated=False), UnpackedRunner(tmp_path))
     assert verdicts(result) == {"python": "invalid", "engine": "not-run"}
     assert "it did not run in the image" in reasons(result, "python")
+
+
+def test_an_engine_that_tells_of_another_image_voids_the_run(bench: Bench, tmp_path: Path) -> None:
+    request = bench.request(steps=("python",))
+    plan = plan_smoke(request)
+    runner = UnpackedRunner(tmp_path)
+    (job,) = plan.jobs
+    ran = runner.run(job.image, job.job)
+    config = next(iter(read_image_tree(job.image.source, job.image.digest).children.values())).manifest.config
+    for said, verdict in ((str(config.digest), Verdict.PASSED), ("sha256:" + "0" * 64, Verdict.INVALID)):
+        outcomes = {("python", "python"): replace(ran, machine={"imageId": said})}
+        assert judge_smoke(plan, outcomes, "docker").judgement.verdict is verdict
+
+
+def test_an_import_that_hangs_ends_by_the_deadline(bench: Bench, tmp_path: Path) -> None:
+    def spoil(root: Path) -> None:
+        (root / SITE / "engine" / "__init__.py").write_bytes(b"import time\nwhile True:\n    time.sleep(1)\n")
+
+    request = bench.request(steps=("python", "switch"))
+    object.__setattr__(request.settings, "deadline", 4)
+    result = run_smoke(request, UnpackedRunner(tmp_path, spoil=spoil))
+    assert verdicts(result) == {"python": "infrastructure", "switch": "not-run"}
+    assert "hung: smoke-python did not end within 4 s" in reasons(result, "python")
+    assert result.steps[0].seconds < 30
 
 
 def test_another_content_id_voids_the_run(bench: Bench, tmp_path: Path) -> None:
