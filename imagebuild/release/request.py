@@ -149,6 +149,12 @@ class ReleaseRequest:
         listed = {verdict for need in needs if need.predicate == check for verdict in need.verdicts}
         return tuple(sorted(listed)) or ("passed", "non-inferior")
 
+    def oldest(self, check: str) -> int:
+        """Evidence that was finished before (seconds since 1970) is too old for the policy; 0 where any age is good."""
+        needs = self.policy.policy.require if self.policy is not None else ()
+        ages = [need.max_age for need in needs if need.predicate == check and need.max_age is not None]
+        return self.now - min(ages) if ages else 0
+
     @property
     def tags(self) -> list[tuple[TagReference, Digest, Platform | None]]:
         """Every tag with what it names, the index's last: whoever finds that one finds the others."""

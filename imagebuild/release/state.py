@@ -68,10 +68,11 @@ class Release:
         return self._evidence
 
     def of_check(self, check: str) -> dict[str, CheckEvidence]:
-        """The evidence that counts for a check, by platform; a platform without any is left out."""
-        found = self.evidence()
+        """The evidence that counts for a check, by platform; a platform without any, or with none that is young enough for
+        the policy, is left out."""
+        found, oldest = self.evidence(), self.request.oldest(check)
         latest = {name: found.latest(check, image) for name, image in self.request.images.items()}
-        return {name: item for name, item in latest.items() if item is not None}
+        return {name: item for name, item in latest.items() if item is not None and item.finished >= oldest}
 
     def good_evidence(self) -> dict[str, list[CheckEvidence]] | None:
         """For each check that is asked for, its evidence in the order of the platforms, each once; None while one of them

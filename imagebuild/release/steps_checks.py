@@ -37,7 +37,7 @@ class CheckStep:
         )
         if missing:
             known = release.journal.finished(self.name)
-            why = "never ran" if known is None else "the evidence on record is of another image"
+            why = "never ran" if known is None else "the evidence on record is of another image, or too old"
             return Decision(Action.RUN, f"{why}: {', '.join(missing)} (asked for by {asked})", id)
         bad = {name: item for name, item in found.items() if item.verdict not in request.good_verdicts(self.name)}
         if bad:

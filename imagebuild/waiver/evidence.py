@@ -1,7 +1,7 @@
 """Evidence on record beside a target: in-toto test results, read for what they say and no further.
 
-`manifests/TARGET/evidence/` may hold statements of `https://in-toto.io/attestation/test-result/v0.1` (bare, or as the
-payload of a DSSE envelope) in files `*.json` at any depth.  Anything else there is counted as other and claims nothing.
+`manifests/TARGET/evidence/` may hold statements of `https://in-toto.io/attestation/test-result/v0.1` (bare, in a
+DSSE envelope or in a Sigstore bundle) in files `*.json` at any depth.  Anything else there is counted as other and claims nothing.
 Signatures are not checked here: a waiver names the evidence, a release's policy decides whose word counts.
 """
 
@@ -92,6 +92,8 @@ def parse_record(data: bytes, file: str) -> TestRecord | None:
     """The test result that a file holds, None where it holds none."""
     try:
         value = load_json(data, file)
+        if isinstance(value, dict) and isinstance(value.get("dsseEnvelope"), dict):
+            value = value["dsseEnvelope"]
         if isinstance(value, dict) and isinstance(value.get("payload"), str):
             value = load_json(base64.b64decode(value["payload"], validate=True), file)
     except (ImagebuildError, binascii.Error, ValueError):

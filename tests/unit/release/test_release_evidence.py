@@ -13,6 +13,8 @@ from imagebuild.attest.bundle import Bundle
 from imagebuild.attest.dsse import sign_payload
 from imagebuild.attest.keys import KeySigner
 from imagebuild.content.digest import Digest
+from imagebuild.host.clock import now
+from imagebuild.waiver.evidence import load_evidence
 
 Verb = Callable[..., Any]
 SMOKE = {"smoke": {"steps": ["files"]}}
@@ -193,6 +195,8 @@ def test_signed_evidence_is_imported_with_its_files(checked: Space, verb: Verb, 
         "index.json", entry["file"], *entry["files"],
     }  # fmt: skip
     assert [(top / name).read_bytes() for name in entry["files"]] == [raw]
+    records = load_evidence(top, "imported").records
+    assert [(record.check, record.result) for record in records] == [("smoke", "PASSED")], "waivers see it too"
     before = checked.files()
     assert verb("release", "import-evidence", str(source.parent), "--target", "tuned").code == 0
     assert checked.files() == before
@@ -261,3 +265,15 @@ def test_committed_files_that_nobody_trusted_signed_are_passed_over_and_told(che
     ran = release(checked, verb)
     assert (ran.code, ran.document["code"]) == (3, "release.check-not-run")
     assert len(ran.document["details"]["ignored"]) == 2
+
+
+def test_evidence_that_is_too_old_for_the_policy_is_made_again(checked: Space, verb: Verb) -> None:
+    checked.policy()
+    policy = checked.root / "policy.yaml"
+    policy.write_text(policy.read_text().replace("require: [", "require: [{predicate: smoke, max_age: 30d}, "))
+    here(checked, finished=now() - 40 * 86_400)
+    ran = release(checked, verb)
+    assert (ran.code, ran.document["code"]) == (3, "release.check-not-run")
+    here(checked, finished=now() - 20 * 86_400)
+    ran = release(checked, verb)
+    assert ran.code == 0, ran.err

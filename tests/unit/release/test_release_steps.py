@@ -294,3 +294,36 @@ def test_a_runner_that_cannot_work_here_and_missing_questions_are_exit_3(
     ran = verb("release", "tuned", *space.key, "--json")
     assert (ran.code, ran.document["code"]) == (3, "release.check-not-run")
     assert "--data" in ran.document["message"]
+
+
+def test_signatures_can_go_to_another_repository(make_space: Callable[..., Space], verb: Verb) -> None:
+    space = make_space()
+    space.target(attestations={"repository": f"{space.registry.host}/me/signatures"})
+    assert verb("release", "tuned", "--push", *space.key).code == 0
+    assert len(space.registry.repository("me/signatures").manifests) >= 4
+    assert len(space.registry.repository("me/engine").manifests) == 1
+    image = f"{space.repository}:v1-tuned"
+    ran = verb("verify", image, "--target", "tuned", "--key", "builder.pub")
+    assert ran.code == 0, ran.out
+    assert verb("release", "tuned", "--push", *space.key, "--json").document["changed"] is False
+
+
+def test_another_key_of_the_policy_signs_the_same_release(space: Space, verb: Verb) -> None:
+    space.policy()
+    assert verb("release", "tuned", "--push", *space.key).code == 0
+    first = space.release_file()
+    ran = verb("release", "tuned", "--push", "--key", "tester.key", "--json")
+    assert ran.code == 0, ran.err
+    assert space.release_file() == first
+    for key in ("builder.pub", "tester.pub"):
+        assert verb("verify", f"{space.repository}:v1-tuned", "--target", "tuned", "--key", key).code == 0
+
+
+def test_two_runs_of_one_target_do_not_mix(space: Space, verb: Verb) -> None:
+    from imagebuild.oci.lock import locked
+
+    folder = space.root / "build" / "release" / "tuned"
+    folder.mkdir(parents=True)
+    with locked(folder):
+        ran = verb("release", "tuned", *space.key, "--json")
+    assert (ran.code, ran.document["code"]) == (3, "release.busy")
