@@ -21,6 +21,7 @@ finish() {
 
 # What is on the node's own disk goes with the task.
 scratch=
+# shellcheck disable=SC2317  # the trap calls it
 clean_up() {
     if [ -n "$scratch" ]; then
         chmod -R u+rwX "$scratch" 2>/dev/null
