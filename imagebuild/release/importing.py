@@ -23,7 +23,7 @@ from imagebuild.content.files import atomic_file, atomic_write, io_faults
 from imagebuild.errors import ImagebuildError, InputError, RefusedError, SeveralErrors
 from imagebuild.release.evidence import CheckEvidence, EvidenceFile, read_evidence_file, verify_evidence_file
 from imagebuild.release.request import LoadedPolicy
-from imagebuild.release.results import find_runs, run_statement
+from imagebuild.release.results import find_runs, run_files, run_statement
 from imagebuild.target.document import Target
 from imagebuild.target.lock_types import Lock
 
@@ -220,9 +220,9 @@ def _source(request: ImportRequest, path: Path) -> str:
 
 def _unsigned(request: ImportRequest, folder: Path, covered: set[str]) -> _Taken | None:
     """A run's result files; None where a signed statement in the folder names them already."""
-    made = run_statement(folder, request.target, request.lock, request.now, request.image, request.concurrency)
-    if set(made.files.values()) <= covered:
+    if {str(_digest_of(path)) for path in run_files(folder)} <= covered:
         return None
+    made = run_statement(folder, request.target, request.lock, request.now, request.image, request.concurrency)
     if request.policy.policy.unsigned_evidence != "allow":
         raise RefusedError(
             "release.unsigned-evidence",

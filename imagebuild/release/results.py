@@ -43,6 +43,11 @@ def find_runs(folder: Path) -> list[Path]:
     return sorted(path for path in found if any(path.glob("results*.json")))
 
 
+def run_files(folder: Path) -> list[Path]:
+    """The result and samples files of a run's folder."""
+    return [path for pattern in ("results*.json", "samples_gsm8k_*.jsonl") for path in sorted(folder.glob(pattern))]
+
+
 def run_statement(
     folder: Path, target: Target, lock: Lock, now: int, image: Digest | None, concurrency: int | None
 ) -> UnsignedResult:

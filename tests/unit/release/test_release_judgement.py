@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release_space import Space, steps, write_result
+from release_space import Space, result, steps, write_result, write_signed
+
+from imagebuild.content.digest import Digest
 
 Verb = Callable[..., Any]
 GSM8K = {"gsm8k": {"threshold": 0.9}}
@@ -124,6 +126,27 @@ def test_a_score_below_the_threshold_is_a_no(asked: Space, verb: Verb) -> None:
     assert bring(asked, verb).document["entries"][0]["verdict"] == "failed"
     ran = verb("release", "tuned", *asked.key, "--json")
     assert (ran.code, ran.document["code"]) == (1, "release.check-failed")
+
+
+def test_runs_that_a_signed_statement_names_are_taken_with_it(asked: Space, verb: Verb) -> None:
+    """A gate's folder: the arms' files, the base's own among them, and one signed statement that names them all."""
+    asked.policy()
+    top = asked.root.parent / "artefact"
+    artefact(top / "base", 1290, f"x/y@{asked.small.base.digest}")
+    artefact(top / "on", 1300, served(asked))
+    files = {path: Digest.of(path.read_bytes()) for path in sorted(top.rglob("*")) if path.is_file()}
+    statement = json.loads(result("gsm8k", "non-inferior", asked.images()["linux/amd64"]))
+    statement["predicate"]["evidence"] = [
+        {"name": str(path.relative_to(top)), "digest": {"sha256": digest.hex}} for path, digest in files.items()
+    ]
+    write_signed(top, json.dumps(statement).encode(), asked.tester)
+    ran = bring(asked, verb)
+    assert ran.code == 0, ran.err
+    (entry,) = ran.document["entries"]
+    assert (entry["verdict"], entry["signed"], len(entry["files"])) == ("non-inferior", True, 6)
+    assert any(name.endswith("/base-meta_env.json") for name in entry["files"])
+    ran = verb("release", "tuned", "--push", *asked.key, "--json")
+    assert (ran.code, steps(ran.document)["gsm8k"]) == (0, "imported"), ran.err
 
 
 WAIVER = """schema: 1
