@@ -4,7 +4,7 @@ the arms stay within the margin."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -13,6 +13,7 @@ from imagebuild.check import protocol
 from imagebuild.check.compare import Comparison, compare_runs, run_faults
 from imagebuild.check.results import FILTERS, Run
 from imagebuild.check.verdicts import Judgement, Verdict, worst
+from imagebuild.content.strict_yaml import no_entries
 
 AGAIN = "base-again"
 
@@ -44,12 +45,14 @@ class GateCheck:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The gate's answer; `churn` compares base with base again where that ran, and judges nothing."""
+    """The gate's answer; `churn` compares base with base again where that ran, and judges nothing.  `acceptance` is the mean
+    length of accepted drafts by arm, in tokens a step, where the engine told it."""
 
     target: str
     checks: tuple[GateCheck, ...]
     comparisons: Mapping[str, Comparison]
     churn: Comparison | None
+    acceptance: Mapping[str, float] = field(default_factory=no_entries)
 
     @property
     def verdict(self) -> Verdict:
@@ -74,7 +77,17 @@ class Gate:
             "checks": [check.to_json() for check in self.checks],
             "comparisons": {name: one.to_json() for name, one in self.comparisons.items()},
             "churn": self.churn.to_json() if self.churn is not None else None,
+            "mean_acceptance_length": {
+                arm: {"tokens": length, "change_against_base": self.acceptance_change(arm)}
+                for arm, length in self.acceptance.items()
+            },
         }
+
+    def acceptance_change(self, arm: str) -> float | None:
+        """How much longer or shorter than base's, in tokens; None where either is not known."""
+        if arm not in self.acceptance or "base" not in self.acceptance:
+            return None
+        return round(self.acceptance[arm] - self.acceptance["base"], 9)
 
 
 def decide(target: str, runs: Mapping[str, Run], demands: Demands) -> Gate:
@@ -98,7 +111,9 @@ def decide(target: str, runs: Mapping[str, Run], demands: Demands) -> Gate:
     churn = None
     if "base" in runs and AGAIN in runs:
         churn = compare_runs(runs[AGAIN], runs["base"], demands.margin, max_null=demands.max_null)
-    return Gate(target, tuple(checks), comparisons, churn)
+    lengths = {arm: run.meta.get("mean_acceptance_length") for arm, run in runs.items()}
+    acceptance = {arm: float(length) for arm, length in lengths.items() if isinstance(length, int | float)}
+    return Gate(target, tuple(checks), comparisons, churn, acceptance)
 
 
 def _of_arm(arm: str, run: Run, demands: Demands) -> Iterator[GateCheck]:
@@ -155,4 +170,8 @@ def gate_text(gate: Gate) -> str:
             f"churn of the base itself, {one.filter}: {one.changed_answers} answers, {one.table.discordant} discordant pairs"
             for one in gate.churn.filters
         ]
+    for arm, length in gate.acceptance.items():
+        change = gate.acceptance_change(arm)
+        beside = f" ({change:+.3f} against base)" if change is not None and arm != "base" else ""
+        lines.append(f"mean acceptance length, {arm}: {length:.3f} tokens a step{beside}")
     return "\n".join([*lines, f"{gate.verdict}: {gate.target}: {gate.reason}"])

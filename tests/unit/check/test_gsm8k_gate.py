@@ -44,6 +44,13 @@ def test_good_runs_pass(gate: Callable[..., Gate]) -> None:
     assert found.to_json()["verdict"] == "non-inferior"
 
 
+def test_the_acceptance_length_of_each_arm_stands_beside_base(gate: Callable[..., Gate]) -> None:
+    found = gate(base={"mean_acceptance_length": 2.5}, on={"mean_acceptance_length": 2.375})
+    assert found.to_json()["mean_acceptance_length"]["on"] == {"tokens": 2.375, "change_against_base": -0.125}
+    assert "mean acceptance length, on: 2.375 tokens a step (-0.125 against base)" in gate_text(found).splitlines()
+    assert gate().to_json()["mean_acceptance_length"] == {}
+
+
 @pytest.mark.parametrize(
     ("wrong", "verdict", "words"),
     [
@@ -69,6 +76,7 @@ def test_bad_scores(gate: Callable[..., Gate], wrong: dict[str, int], verdict: s
         ({"on": {"settings": {"dataset": {"test": "sha256:other"}}}}, "invalid", "other questions"),
         ({"on": {"settings": {"dataset": {**DATA, "questions": 1319}}}}, "invalid", "300 of 1319 questions"),
         ({"off": {"acceptance": "synthetic"}}, "invalid", "synthetic acceptance"),
+        ({"on": {"settings": {"dataset": DATA, "max_tokens_asked": 16}}}, "invalid", "answers were cut at 16 tokens"),
     ],
 )
 def test_what_does_not_count(gate: Callable[..., Gate], changes: dict[str, Any], verdict: str, words: str) -> None:
