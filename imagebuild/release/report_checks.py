@@ -17,6 +17,7 @@ from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
 from imagebuild.errors import ImagebuildError, clean
 from imagebuild.oci.platform import Platform
+from imagebuild.waiver.evidence import TestRecord
 from imagebuild.waiver.facts import TargetFacts
 
 SIZE_LIMIT = 16 << 20
@@ -102,7 +103,9 @@ def load_documents(folders: Collection[tuple[Path, str]]) -> tuple[Document, ...
     return tuple(out)
 
 
-def smoke_results(facts: TargetFacts, documents: Collection[Document]) -> tuple[SmokeResult, ...]:
+def smoke_results(
+    facts: TargetFacts, documents: Collection[Document], records: Collection[TestRecord] = ()
+) -> tuple[SmokeResult, ...]:
     """One result a platform at least: what ran on this image, then what ran on others; `not-run` where nothing did."""
     asked = facts.target.checks.smoke.steps if facts.target.checks and facts.target.checks.smoke else ()
     mine = {p.platform: frozenset({p.manifest, facts.lock.result.digest}) for p in facts.lock.result.platforms}
@@ -121,9 +124,11 @@ def smoke_results(facts: TargetFacts, documents: Collection[Document]) -> tuple[
         else:
             of = "the unmodified base" if digests & facts.base_digests else "another image"
             others.append(_smoke("", document, of, (), counts=False))
-    for platform in mine:
-        if platform not in found:
-            out.append(_no_smoke(facts, platform, asked))
+    for platform, names in mine.items():
+        if platform in found:
+            continue
+        told = [one for one in records if one.check == "smoke" and one.subjects & names]
+        out += [_stated(platform, one, asked) for one in told] or [_no_smoke(facts, platform, asked)]
     return (*sorted(out, key=lambda one: (one.platform, one.source)), *sorted(others, key=lambda one: one.source))
 
 
@@ -141,6 +146,19 @@ def _smoke(platform: str, document: Document, of: str, asked: Collection[str], *
     ]
     hardware = words_of(document.value.get("hardware"))
     return SmokeResult(platform, f"{document.file} {document.digest}", of, tuple(steps), hardware, counts)
+
+
+def _stated(platform: Platform, record: TestRecord, asked: Collection[str]) -> SmokeResult:
+    """A smoke run of which only the in-toto test result is at hand: names of steps, no reasons."""
+    why = "as the test result says"
+    steps = [StepResult(name, Verdict.PASSED, why) for name in record.passed]
+    steps += [StepResult(name, Verdict.FAILED, why) for name in record.failed]
+    if record.result != "PASSED" and not record.failed:
+        steps.append(StepResult("result", Verdict.FAILED, f"the test result says {record.result}"))
+    have = {step.name for step in steps}
+    missing = [name for name in asked if name not in have]
+    steps += [StepResult(name, Verdict.NOT_RUN, "the test result does not name it") for name in missing]
+    return SmokeResult(str(platform), f"{record.file} {record.digest}", "this image", tuple(steps))
 
 
 def _no_smoke(facts: TargetFacts, platform: Platform, asked: Collection[str]) -> SmokeResult:
@@ -165,13 +183,20 @@ def _step(value: Mapping[str, Any]) -> StepResult:
     return StepResult(name, verdict, reason, float(seconds) if good and seconds is not None else None)
 
 
-def accuracy_results(facts: TargetFacts, documents: Collection[Document]) -> tuple[AccuracyResult, ...]:
-    """The judgements on record, those of this lock's images first."""
+def accuracy_results(
+    facts: TargetFacts, documents: Collection[Document], records: Collection[TestRecord] = ()
+) -> tuple[AccuracyResult, ...]:
+    """The judgements on record, those of this lock's images first; test results where no judgement itself is there."""
     out = []
     for document in documents:
         if document.value.get("kind") in ACCURACY:
             source = f"{document.file} {document.digest}"
             out.append(accuracy_result(facts, source, document.value))
+    for record in () if any(one.counts for one in out) else records:
+        if record.check == "gsm8k" and record.of({*facts.image_digests, facts.lock.result.content_id}):
+            verdict = Verdict.PASSED if record.result == "PASSED" else Verdict.FAILED
+            reason = f"the test result says {record.result}; its figures are not at hand"
+            out.append(AccuracyResult(f"{record.file} {record.digest}", verdict, reason, {}))
     return tuple(sorted(out, key=lambda one: (not one.counts, one.source)))
 
 

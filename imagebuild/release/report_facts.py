@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from imagebuild.attest.release_file import FILE_NAME as RELEASE_FILE
 from imagebuild.build.contents import Contents
-from imagebuild.check.gate import AGAIN, Demands, decide
+from imagebuild.check.gate import AGAIN, decide
+from imagebuild.check.gate_record import demands_of
 from imagebuild.check.results import load_run
 from imagebuild.check.verdicts import Verdict
 from imagebuild.errors import ImagebuildError
@@ -28,6 +30,7 @@ from imagebuild.release.report_checks import (
 from imagebuild.release.report_files import ChangedFile, changed_files
 from imagebuild.target.workspace import Workspace
 from imagebuild.waiver.check import Asked, check_number
+from imagebuild.waiver.evidence import load_evidence
 from imagebuild.waiver.facts import TargetFacts, load_facts
 from imagebuild.waiver.findings import WaiverReport
 from imagebuild.waiver.gather import load_numbered, waiver_numbers
@@ -58,7 +61,8 @@ class Unproven:
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
     """What a report says.  `reference` names the image, pinned; `problems` are checks that could not be made, in words;
-    `today` is the day on which expiries were judged, None for no day."""
+    `today` is the day on which expiries were judged, None for no day; `release` is the release file beside the lock, unread, "" where
+    there is none."""
 
     facts: TargetFacts
     reference: str
@@ -71,6 +75,7 @@ class ReportFacts:
     unproven: tuple[Unproven, ...]
     commands: tuple[tuple[str, str], ...]
     today: date | None = None
+    release: str = ""
 
     @property
     def smoke_verdict(self) -> Verdict:
@@ -97,10 +102,15 @@ def gather_report(workspace: Workspace, name: str, contents: Contents, today: da
     gsm8k = workspace.root / "build" / "gsm8k" / name
     documents = load_documents([(smoke, workspace.shown(smoke)), (evidence, workspace.shown(evidence))])
     files = changed_files(facts, contents)
-    results = smoke_results(facts, documents)
+    records = load_evidence(evidence, workspace.shown(evidence)).records
+    results = smoke_results(facts, documents, records)
     problems: list[str] = []
-    accuracy = [*_own_runs(facts, gsm8k, workspace.shown(gsm8k), problems), *accuracy_results(facts, documents)]
+    accuracy = [
+        *_own_runs(facts, gsm8k, workspace.shown(gsm8k), problems),
+        *accuracy_results(facts, documents, records),
+    ]
     waivers = tuple(_waivers(workspace, facts, today, problems))
+    released = _release_file(workspace, facts)
     reference = facts.image or f"oci:build/{name}@{facts.lock.result.digest}"
     made = ReportFacts(
         facts,
@@ -112,8 +122,9 @@ def gather_report(workspace: Workspace, name: str, contents: Contents, today: da
         waivers,
         tuple(problems),
         (),
-        tuple(_commands(facts, reference)),
+        tuple(_commands(facts, reference, released)),
         today,
+        released,
     )
     from dataclasses import replace
 
@@ -132,12 +143,7 @@ def _own_runs(facts: TargetFacts, folder: Path, shown: str, problems: list[str])
     except ImagebuildError as error:
         problems.append(f"{shown}: {error.code}: {error.message.splitlines()[0].replace(str(folder), shown)}")
         return
-    switched = any(overlay.switch is not None for overlay in facts.overlays)
-    gate = decide(
-        facts.name,
-        runs,
-        Demands(asked.threshold, asked.margin, asked.arms, asked.max_null, needs_proof=switched),
-    )
+    gate = decide(facts.name, runs, demands_of(facts.target, facts.overlays))
     yield accuracy_result(facts, f"{shown} ({', '.join(runs)})", gate.to_json())
 
 
@@ -182,7 +188,13 @@ def _guards(facts: TargetFacts) -> Iterator[GuardRow]:
             yield GuardRow(name, path, one, before, after, git, state)
 
 
-def _commands(facts: TargetFacts, reference: str) -> Iterator[tuple[str, str]]:
+def _release_file(workspace: Workspace, facts: TargetFacts) -> str:
+    """The release file beside the lock.  Nothing of it is read: without a key nobody knows whose word it is."""
+    path = facts.target.folder / RELEASE_FILE
+    return workspace.shown(path) if path.is_file() else ""
+
+
+def _commands(facts: TargetFacts, reference: str, released: str) -> Iterator[tuple[str, str]]:
     name = facts.name
     yield "lock", f"imagebuild lock {name} --check"
     yield "build", f"imagebuild build {name}"
@@ -190,6 +202,8 @@ def _commands(facts: TargetFacts, reference: str) -> Iterator[tuple[str, str]]:
     yield "reproduce", f"imagebuild reproduce {name}"
     if facts.image is not None:
         yield "signed", f"imagebuild verify {reference} --target {name} --key release.pub"
+    if released:
+        yield "release", f"imagebuild verify {reference} --release {released} --key release.pub"
     if facts.target.waiver is not None:
         yield "waiver", f"imagebuild waiver check {facts.target.waiver}"
 

@@ -135,8 +135,14 @@ def _glance(report: ReportFacts) -> Iterator[Child]:
     for one in report.waivers:
         verdict = Verdict.PASSED if one.passed else Verdict.FAILED
         rows.append([f"Waiver {one.number}", verdict_mark(verdict), element("a", "findings", href="#waiver")])
-    rows.append(["Signature", verdict_mark(Verdict.NOT_RUN), "this page looks nothing up; see how to verify it below"])
+    rows.append(["Signature", verdict_mark(Verdict.NOT_RUN), _signature(report)])
     yield table("What is settled and what is not", ["Check", "Verdict", "What it says"], rows)
+
+
+def _signature(report: ReportFacts) -> Child:
+    if not report.release:
+        return "no release file is beside the lock, and this page looks nothing up; see how to verify it below"
+    return joined([code(report.release), " is beside the lock; this page has no key to verify it with, see below"])
 
 
 def _changes(report: ReportFacts) -> Iterator[Child]:
@@ -210,6 +216,10 @@ def _smoke(report: ReportFacts) -> Iterator[Child]:
             yield element("p", verdict_mark(Verdict.NOT_RUN), f": {one.platform}: the target asks for no smoke check.")
             continue
         yield _smoke_table(one)
+    yield element("p", EVIDENCE)
+
+
+EVIDENCE = "Evidence is shown as it lies there; whose signature counts is for verify with a key or a policy."
 
 
 def _smoke_table(one: SmokeResult) -> Markup:

@@ -23,6 +23,10 @@ COMMANDS: Mapping[str, Both] = MappingProxyType(
             "The published image with its signatures, with the publisher's public key in release.pub:",
             "已发布镜像及其签名,发布者公钥为 release.pub:",
         ),
+        "release": (
+            "The signed release file beside the lock names this image, with the publisher's public key in release.pub:",
+            "锁文件旁的签名发布文件指向此镜像,发布者公钥为 release.pub:",
+        ),
         "waiver": ("Judge the waiver:", "检查豁免:"),
     }
 )
