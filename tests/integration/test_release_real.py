@@ -146,6 +146,8 @@ def test_a_release_is_published_once_and_everybody_verifies_it(
             "verify", image, "--target", "tuned", "--release", FILE, "--key", "builder.pub", "--policy", "policy.yaml"
         )
         assert ran.code == 0, ran.out
+    ran = verb("verify", "--release", FILE, "--key", "builder.pub")
+    assert ran.code == 0, "the file and the key alone: " + ran.err
     public = shutil.copy(space.root / "builder.pub", sid.folder / "builder.pub")
     offline = ("--insecure-ignore-tlog=true", "--allow-http-registry", "--allow-insecure-registry")
     key = ("--key", sid.inside(Path(public)), *offline)
