@@ -1,26 +1,20 @@
-"""The real lm-eval, once plainly and once through our proxy, against one synthetic server: nothing may differ.
-
-IMAGEBUILD_TEST_EVAL_PYTHON names a Python that has lm-eval; else this one is used, else a virtual environment in
-imagebuild's cache, which is made with pip where programs are required.
-"""
+"""The real lm-eval, once plainly and once through our proxy, against one synthetic server: nothing may differ."""
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import REQUIRED, missing
+from eval_python import eval_python
 
 from imagebuild.check.compare import compare_runs
 from imagebuild.check.endpoint import Client, parse_endpoint
 from imagebuild.check.gsm8k import RunRequest, run_gsm8k
-from imagebuild.check.protocol import LM_EVAL, lm_eval_arguments, load_dataset, task_document
+from imagebuild.check.protocol import lm_eval_arguments, load_dataset, task_document
 from imagebuild.check.results import load_run
 from imagebuild.check.verdicts import Verdict
-from imagebuild.host.environment import cache_folder
 from imagebuild.testing.openai_double import OpenAIDouble, Script
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -34,27 +28,9 @@ ROWS = [
 VOLATILE = {"date", "total_evaluation_time_seconds", "start_time", "end_time", "config", "configs", "git_hash"}
 
 
-def has_lm_eval(python: str) -> bool:
-    probe = "from importlib.metadata import version; print(version('lm_eval'))"
-    done = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=False)
-    return done.returncode == 0 and done.stdout.strip() == LM_EVAL
-
-
 @pytest.fixture(scope="module")
 def python() -> str:
-    named = os.environ.get("IMAGEBUILD_TEST_EVAL_PYTHON")
-    kept = cache_folder() / "test" / f"lm-eval-{LM_EVAL}-{sys.version_info[0]}.{sys.version_info[1]}"
-    for candidate in (named, sys.executable, str(kept / "bin" / "python")):
-        if candidate and Path(candidate).exists() and has_lm_eval(candidate):
-            return candidate
-    if not REQUIRED:
-        missing(f"no Python with lm-eval {LM_EVAL} (IMAGEBUILD_TEST_EVAL_PYTHON)")
-    subprocess.run([sys.executable, "-m", "venv", kept], check=True)
-    install = [kept / "bin" / "python", "-m", "pip", "install", "--quiet", f"lm-eval[api]=={LM_EVAL}"]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        missing(f"lm-eval {LM_EVAL} cannot be installed: {done.stderr[-300:]}")
-    return str(kept / "bin" / "python")
+    return eval_python()
 
 
 def plainly(python: str, folder: Path, data: Path, url: str) -> Path:
