@@ -93,6 +93,7 @@ def space(in_workspace: Callable[..., SmallWorkspace], verb: Any) -> SmallWorksp
     )
     assert verb("lock", "tuned").code == 0
     assert verb("build", "tuned").code == 0
+    assert verb("smoke", "tuned", "--runner", "host", "--step", "files").code == 0
     (made.root / "12.md").write_text(PAGE)
     return made
 
@@ -107,6 +108,8 @@ LAST = {
     ("lock", "tuned"): r"\S+target\.lock\.json",
     ("lock", "tuned", "--check"): r".*",
     ("gsm8k", "gate", "tuned"): r".*hint:.*|\s+.*",
+    ("gsm8k", "compare", "--unpaired", "1295/1319", "1290/1319"): r".*",
+    ("smoke", "tuned", "--show"): r".*",
     ("explain", "lock.stale"): r".*",
     ("ref", "tuned"): r"oci:build/tuned@sha256:[0-9a-f]{64}",
     ("matrix",): r'\{"include":.*\}',
