@@ -21,8 +21,9 @@ from imagebuild.release.step import Action, Decision, step_id
 
 
 @contextmanager
-def made_image(release: Release) -> Iterator[Image]:
-    """The image of the lock, made anew in a temporary folder that lives as long as the block; its base can be read."""
+def made_image(release: Release, *, with_base: bool) -> Iterator[Image]:
+    """The image of the lock, made anew in a temporary folder that lives as long as the block; `with_base` its base can be
+    read, which need not be at hand otherwise."""
     request, tools = release.request, release.tools
     base_files = BaseFiles(request.lock, tools.opener, request.target, tools.contents, tools.facts, tools.emitter)
     with io_faults("the temporary folder", "writing"), tempfile.TemporaryDirectory(prefix="imagebuild-") as folder:
@@ -36,7 +37,7 @@ def made_image(release: Release) -> Iterator[Image]:
             tools.emitter,
             tools.artefacts,
         )
-        yield replace(image, base=base_files.source())
+        yield replace(image, base=base_files.source()) if with_base else image
 
 
 class LockStep:
@@ -127,7 +128,7 @@ class ReproduceStep:
     def run(self) -> Mapping[str, Any]:
         """Raises RefusedError `release.not-reproducible`, UnavailableError `release.not-rebuilt`."""
         request, tools = self._release.request, self._release.tools
-        with made_image(self._release) as image:
+        with made_image(self._release, with_base=False) as image:
             expected = image_blobs(image)
         rebuilds = reproduce(
             tools.workspace, request.target, request.lock, tools.contents, expected, tools.emitter, tools.artefacts

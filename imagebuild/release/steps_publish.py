@@ -86,7 +86,7 @@ class PushStep:
     def run(self) -> Mapping[str, Any]:
         release, request = self._release, self._release.request
         repository = _repository(release)
-        with made_image(release) as image:
+        with made_image(release, with_base=True) as image:
             stored = _sink(release, repository).store(image, None)
         place = _place(release, request.attestations or repository)
         attached = []

@@ -327,3 +327,17 @@ def test_two_runs_of_one_target_do_not_mix(space: Space, verb: Verb) -> None:
     with locked(folder):
         ran = verb("release", "tuned", *space.key, "--json")
     assert (ran.code, ran.document["code"]) == (3, "release.busy")
+
+
+def test_a_release_without_a_push_needs_nothing_of_the_base(
+    in_workspace: Callable[..., Any], verb: Verb, rebuilt: list[str]
+) -> None:
+    """The base's layout is gone: the lock's content is enough."""
+    small = in_workspace()
+    assert verb("lock", "tuned", "--complete").code == 0
+    assert verb("keygen", "k", "--unencrypted").code == 0
+    shutil.rmtree(small.root / "build")
+    shutil.rmtree(small.cache)
+    ran = verb("release", "tuned", "--key", "k.key", "--json")
+    assert ran.code == 0, ran.err
+    assert verb("release", "tuned", "--key", "k.key", "--json").document["changed"] is False
