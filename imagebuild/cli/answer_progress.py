@@ -51,13 +51,13 @@ class AnswerProgress:
         with self._lock:
             self._new += 1
             done, moment = self._kept + self._new, self._monotonic()
+            rate = self._new / max(moment - self._began, 1e-9)
             if self._bars is not None:
-                self._bars.update(self._task, completed=done)
+                self._bars.update(self._task, completed=done, rate=f"{rate:.1f}/s")
                 return
             if moment - self._shown < EVERY and done < self._total:
                 return
             self._shown = moment
-            rate = self._new / max(moment - self._began, 1e-9)
             left = max(self._total - done, 0) / rate
         self._session.output.note(f"{self._arm}: {done} of {self._total} answers, {rate:.1f}/s, {left:.0f} s left")
 
@@ -67,6 +67,11 @@ class AnswerProgress:
         if moment - self._shown >= EVERY:
             self._shown = moment
             self._session.output.note(f"{self._arm}: waiting for the engine, {seconds:.0f} s")
+
+    def refresh(self) -> None:
+        """Draws the bar now."""
+        if self._bars is not None:
+            self._bars.refresh()
 
     def _open(self) -> None:
         from rich.console import Console
