@@ -36,6 +36,7 @@ ABSENT = MachineFault(
         r"No CUDA GPUs are available",
         r"no CUDA-capable device is detected",
         r"Failed to infer device type",
+        r"devices of \w+ are asked for, and this machine shows 0",
     ),
 )
 ENGINE_NOT_SET_UP = MachineFault(

@@ -28,7 +28,7 @@ class SmokeRequest:
     not at hand), and the base's documents for step 1.
 
     `steps` are those to run (None: the target's).  `mounts` and `environment` come on top of what a runner knows of its site.  `prompts` are token ids.
-    `accelerators` is how many a job asks for (None: all).  `relocated`: the packages are looked for by name, since the runner has no containers (`host`).
+    `accelerators` is how many a job asks for (None: all, 0: the machine has none).  `relocated`: the packages are looked for by name, since the runner has no containers (`host`).
     """
 
     target: Target
@@ -100,9 +100,10 @@ class SmokeRequest:
 
     @property
     def devices(self) -> Devices | None:
-        """What jobs ask of a runner: all accelerators of the target's vendor, none where the target names no SKU."""
+        """What jobs ask of a runner: all accelerators of the target's vendor; none where the target names no SKU, and where
+        the machine was found to have none."""
         sku = self.sku
-        return Devices(sku.vendor, self.accelerators) if sku is not None else None
+        return Devices(sku.vendor, self.accelerators) if sku is not None and self.accelerators != 0 else None
 
     def deadline(self, step: str) -> float:
         """Seconds that each job of a step may take."""

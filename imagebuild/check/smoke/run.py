@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from imagebuild.check.runner import End, Job, Outcome, Runner
 from imagebuild.check.smoke.request import SmokeRequest
@@ -87,6 +87,9 @@ def run_smoke(request: SmokeRequest, runner: Runner, progress: Progress = lambda
         progress(step.name, "begins")
         try:
             results.append(step.judge(request, run_jobs(jobs, run)))
+            if step.name == "devices" and results[-1].verdict is Verdict.NOT_RUN:
+                # overlays' own checks say for themselves what they can do without
+                request = replace(request, accelerators=0)
         except UnavailableError as error:
             if error.code != "check.no-runner":
                 raise
@@ -127,7 +130,7 @@ def _not_now(step: Step, results: list[StepResult], request: SmokeRequest) -> st
         return f"{stopped.step} is {stopped.verdict}"
     if (
         step.accelerator
-        and request.devices is not None
+        and request.sku is not None
         and devices is not None
         and devices.verdict is not Verdict.PASSED
     ):
