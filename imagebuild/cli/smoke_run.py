@@ -3,64 +3,97 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imagebuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from imagebuild.check.runner import CheckedImage
+    from imagebuild.check.runner import CheckedImage, Runner
     from imagebuild.check.smoke.request import SmokeRequest
+    from imagebuild.check.smoke.result import SmokeResult
     from imagebuild.oci.platform import Platform
     from imagebuild.target.document import Target
 
 
-def smoke_target(arguments: argparse.Namespace, session: Session) -> list[tuple[Path, dict[str, Any]]]:
-    """Runs the smoke test of a target for each platform asked for: evidence.json's path and value.
+def smoke_targets(arguments: argparse.Namespace, session: Session) -> list[tuple[Path, dict[str, Any]]]:
+    """Runs the smoke test of the targets, for each platform asked for: evidence.json's path and value of each.
 
-    Raises RefusedError `lock.missing`, `lock.stale`, `check.not-built`, InputError `check.unknown-step`,
-    `check.unknown-runner`, and what reading images raises.
+    On a Slurm cluster all of them go out as one job array.  Raises RefusedError `lock.missing`, `lock.stale`,
+    `check.not-built`, InputError `check.unknown-step`, `check.unknown-runner`, and what reading images raises.
     """
     from imagebuild.check.runners import open_runner
-    from imagebuild.check.smoke.evidence import Circumstances, write_evidence
-    from imagebuild.check.smoke.run import run_smoke
     from imagebuild.cli.gsm8k_engines import platform_of, site_of
     from imagebuild.cli.targets import load_target_and_series
-    from imagebuild.content.digest import Digest
-    from imagebuild.content.files import atomic_write
     from imagebuild.host.clock import now
-    from imagebuild.release.source_commit import source_commit
 
-    space = session.workspace
-    loaded = load_target_and_series(session, arguments.target)
-    target = loaded.target
     site = site_of(arguments.site, session)
-    platforms = [platform_of(name, target) for name in arguments.platform] or [platform_of(None, target)]
     runner = open_runner(arguments.runner or (site.runner if site is not None else "docker"), site=site)
-    commit = source_commit(
-        space.root, [space.target_folder(target.name), *(overlay.folder for overlay in loaded.overlays)]
-    )
-    lock_digest = (
-        Digest.of(space.lock_path(target.name).read_bytes()) if space.lock_path(target.name).is_file() else None
-    )
+    requests = []
     out = []
     try:
-        for platform in platforms:
-            request = request_for(arguments, session, target, platform, runner.name)
-            assert lock_digest is not None
-            started = now()
-            result = run_smoke(request, runner, lambda step, word: session.output.note(f"{step}: {word}"))
-            around = Circumstances(started, now(), lock_digest, commit, arguments.site)
-            folder = Path(arguments.output) if arguments.output else space.root / "build" / "smoke" / target.name
-            if not arguments.output or len(platforms) > 1:
-                folder = folder / platform.architecture
-            path, document = write_evidence(folder, request, result, around)
-            if arguments.junit:
-                atomic_write(Path(arguments.junit), (folder / "junit.xml").read_bytes())
-            out.append((path, document))
+        for name in arguments.target:
+            target = load_target_and_series(session, name).target
+            platforms = [platform_of(word, target) for word in arguments.platform] or [platform_of(None, target)]
+            requests += [request_for(arguments, session, target, platform, runner.name) for platform in platforms]
+        for request, result, started in _results(requests, runner, session):
+            out.append(_keep(arguments, session, request, result, (started, now()), len(requests) > 1))
     finally:
         runner.close()
     return out
+
+
+def _results(
+    requests: list[SmokeRequest], runner: Runner, session: Session
+) -> Iterator[tuple[SmokeRequest, SmokeResult, int]]:
+    from imagebuild.check.runners.slurm import SlurmRunner
+    from imagebuild.check.slurm.smoke import run_smoke_array
+    from imagebuild.check.smoke.run import run_smoke
+    from imagebuild.host.clock import now
+
+    if isinstance(runner, SlurmRunner):
+        started = now()
+        for request, result in zip(requests, run_smoke_array(requests, runner, session.output.note), strict=True):
+            yield request, result, started
+        return
+    for request in requests:
+        started = now()
+        result = run_smoke(request, runner, lambda step, word: session.output.note(f"{step}: {word}"))
+        yield request, result, started
+
+
+def _keep(
+    arguments: argparse.Namespace,
+    session: Session,
+    request: SmokeRequest,
+    result: SmokeResult,
+    times: tuple[int, int],
+    several: bool,
+) -> tuple[Path, dict[str, Any]]:
+    """Writes a result's evidence; with several, each has its own folder below `--output` and its own JUnit file."""
+    from imagebuild.check.smoke.evidence import Circumstances, write_evidence
+    from imagebuild.content.digest import Digest
+    from imagebuild.content.files import atomic_write
+    from imagebuild.release.source_commit import source_commit
+
+    space, name = session.workspace, request.target.name
+    architecture = request.image.platform.architecture
+    commit = source_commit(space.root, [space.target_folder(name), *(one.folder for one in request.overlays)])
+    lock_digest = Digest.of(space.lock_path(name).read_bytes())
+    folder = Path(arguments.output) if arguments.output else space.root / "build" / "smoke" / name
+    if arguments.output and len(arguments.target) > 1:
+        folder = folder / name
+    if not arguments.output or several:
+        folder = folder / architecture
+    around = Circumstances(*times, lock_digest, commit, arguments.site)
+    path, document = write_evidence(folder, request, result, around)
+    if arguments.junit:
+        file = Path(arguments.junit)
+        if several:
+            file = file.with_name(f"{file.stem}-{name}-{architecture}{file.suffix}")
+        atomic_write(file, (folder / "junit.xml").read_bytes())
+    return path, document
 
 
 def request_for(

@@ -8,6 +8,7 @@ Evidence is left below build/smoke/TARGET/ARCH.
 Examples:
   imagebuild smoke demo --runner podman --step files --step python --step switch
   imagebuild smoke b300-vllm --site lab --junit smoke.xml
+  imagebuild smoke b300-vllm b300-vllm-public --site cluster
   imagebuild smoke --show manifests/b300-vllm/evidence/smoke/evidence.json
 """
 
@@ -21,7 +22,9 @@ from imagebuild.cli.session import Session
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", metavar="TARGET", nargs="?", help="a target's name")
+    parser.add_argument(
+        "target", metavar="TARGET", nargs="*", help="a target's name; several go out together on a cluster"
+    )
     parser.add_argument(
         "--runner", metavar="NAME", help="docker, podman, oci, slurm or host (default: the site's, else docker)"
     )
@@ -35,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--step", metavar="STEP", action="append", default=[],
         help="run this step only; may be repeated (then no good statement is written unless nothing is left out)",
     )  # fmt: skip
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML there too")
+    parser.add_argument(
+        "--junit", metavar="FILE", help="write JUnit XML there too; of several results, each to FILE-TARGET-ARCH"
+    )
     parser.add_argument("--output", metavar="DIR", help="folder of the evidence (build/smoke/TARGET/ARCH)")
     parser.add_argument(
         "--show", metavar="FILE", nargs="?", const="", help="print evidence that is there (the target's, or FILE's)"
@@ -47,14 +52,14 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 
     if arguments.show is not None:
         return _show(arguments, session)
-    if arguments.target is None:
+    if not arguments.target:
         raise InputError("cli.usage", "smoke needs a target", expected="imagebuild smoke TARGET, or --show FILE")
     from imagebuild.check.smoke.show import evidence_text
     from imagebuild.check.verdicts import Verdict
-    from imagebuild.cli.smoke_run import smoke_target
+    from imagebuild.cli.smoke_run import smoke_targets
     from imagebuild.errors import worst_exit_code
 
-    made = smoke_target(arguments, session)
+    made = smoke_targets(arguments, session)
     texts = [f"{evidence_text(document)}" for _, document in made]
     for path, _ in made:
         session.output.note(f"evidence: {path}")
@@ -76,8 +81,8 @@ def _show(arguments: argparse.Namespace, session: Session) -> int:
 
     if arguments.show:
         path = Path(arguments.show)
-    elif arguments.target is not None:
-        target = session.workspace.target(arguments.target)
+    elif len(arguments.target) == 1:
+        target = session.workspace.target(arguments.target[0])
         platform = platform_of(arguments.platform[0] if arguments.platform else None, target)
         folder = (
             Path(arguments.output) if arguments.output else session.workspace.root / "build" / "smoke" / target.name
