@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from importlib import import_module
 
-from imagebuild.cli.options import Parser
+from imagebuild.cli.options import HelpFormatter, Parser
 from imagebuild.cli.session import Session
 
 
@@ -20,7 +20,7 @@ def configure_actions(parser: argparse.ArgumentParser, verb: str, actions: Mappi
             action,
             help=summary,
             description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
             allow_abbrev=False,
         )
         module.configure(sub)

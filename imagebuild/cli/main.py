@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 
 def entry() -> None:
@@ -72,7 +71,7 @@ def _terminate(signum: int, frame: object) -> None:
 def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-defined]  # noqa: F821, UP037
     from importlib import import_module
 
-    from imagebuild.cli.options import Parser, add_common, apply_environment
+    from imagebuild.cli.options import HelpFormatter, Parser, add_common, apply_environment
     from imagebuild.cli.verbs import find_verb
 
     name, before, after = _split(argv)
@@ -97,7 +96,7 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
     parser = Parser(
         prog=f"imagebuild {name}",
         description=module.__doc__,
-        formatter_class=_formatter(),
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     module.configure(parser)
@@ -115,12 +114,6 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
         code: int = module.run(arguments, session)
     sys.stdout.flush()
     return code
-
-
-def _formatter() -> Any:
-    import argparse
-
-    return argparse.RawDescriptionHelpFormatter
 
 
 _WITH_VALUE = ("-C", "--workspace", "--cache", "--events", "--plain-http", "--insecure", "--ca-bundle")

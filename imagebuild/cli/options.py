@@ -18,6 +18,19 @@ class PrivateKey(argparse._StoreAction):
     variable = "IMAGEBUILD_SIGNING_KEY"
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help whose paragraphs are broken for the terminal; in a pipe they are as they were written."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import sys
+
+        if not sys.stdout.isatty():
+            return super()._fill_text(text, width, indent)
+        from imagebuild.cli.wrapping import reflow
+
+        return super()._fill_text(reflow(text.strip("\n"), width), width, indent)
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with our error type instead of a message and an exit."""
 

@@ -20,6 +20,20 @@ def fit(text: str, width: int) -> str:
     return "\n".join(part for line in text.split("\n") for part in _folded(line, width))
 
 
+def reflow(text: str, width: int) -> str:
+    """Paragraphs broken anew for the width; indented lines (examples, lists) stay lines."""
+    out: list[str] = []
+    for line in text.split("\n"):
+        follows = bool(out) and bool(out[-1]) and not out[-1].startswith(" ") and not out[-1].endswith(":")
+        if follows and line and not line.startswith((" ", "- ", "* ")):
+            out[-1] += " " + line
+        else:
+            out.append(line)
+    return "\n".join(
+        part if line.startswith(" ") else part.lstrip() for line in out for part in fit(line, width).split("\n")
+    )
+
+
 def columns(text: str) -> int:
     """How many columns of a terminal the text takes."""
     return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)

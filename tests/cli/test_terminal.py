@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from imagebuild.cli.wrapping import columns, fit
+from imagebuild.cli.wrapping import columns, fit, reflow
 from imagebuild.testing.small_engine import SmallWorkspace
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -172,3 +172,23 @@ def test_wide_characters_take_two_columns() -> None:
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "one", "  two words", "a  b  c"])
 def test_what_fits_is_left_alone(text: str) -> None:
     assert fit(text, 80) == text
+
+
+@pytest.mark.parametrize("words", [("verify",), ("overlay", "import"), ("report",), ("release", "run")], ids=" ".join)
+def test_help_is_broken_for_the_terminal(tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, lines = in_terminal(80, *words, "--help", cwd=tmp_path)
+    assert code == 0
+    # the summary of options above the first empty line is argparse's own
+    assert too_wide(lines[lines.index("") :], 80) == []
+
+
+def test_paragraphs_are_broken_anew_and_examples_are_not() -> None:
+    text = "one two three\nfour five six\n\nExamples:\n  imagebuild build x --push    and a word about it\n  imagebuild plan x"
+    assert reflow(text, 20).split("\n") == [
+        "one two three four",
+        "five six",
+        "",
+        "Examples:",
+        "  imagebuild build x --push    and a word about it",
+        "  imagebuild plan x",
+    ]
