@@ -8,6 +8,7 @@ unsigned evidence.  Whatever counts names the digest of the very image; nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from imagebuild.attest.bundle import BUNDLE_TYPE, Bundle
 from imagebuild.attest.dsse import Envelope, VerifiedPayload, parse_object, verify_envelope
-from imagebuild.attest.predicates.types import TEST_RESULT, stated_time, verdict_of
+from imagebuild.attest.predicates.types import TEST_RESULT, at, stated_time, verdict_of
 from imagebuild.attest.statement import STATEMENT_TYPE, Statement, read_statement
 from imagebuild.attest.trust import TrustedKey, day_of
 from imagebuild.content.digest import Digest
@@ -44,6 +45,18 @@ class CheckEvidence:
     finished: int
     envelope: Envelope | None = None
     keys: tuple[TrustedKey, ...] = ()
+
+    @property
+    def content_id(self) -> Digest | None:
+        """The content id that the check names among what it was run with; None where it names none."""
+        listed = self.statement.value.get("configuration")
+        for item in listed if isinstance(listed, list) else ():
+            if re.sub(r"[^a-z]", "", str(at(item, "name")).lower()) == "contentid":
+                try:
+                    return Digest.parse(f"sha256:{at(item, 'digest', 'sha256')}")
+                except ImagebuildError:
+                    return None
+        return None
 
     @property
     def signers(self) -> str:
@@ -141,10 +154,14 @@ class FoundEvidence:
     items: tuple[CheckEvidence, ...] = ()
     ignored: tuple[str, ...] = ()
 
-    def latest(self, check: str, image: Digest) -> CheckEvidence | None:
+    def latest(self, check: str, image: Digest, content_id: Digest) -> CheckEvidence | None:
         """What counts for one image: the result that was finished last; of equal times the worse one.  An unsigned one
-        counts only where there is no other."""
-        fitting = [item for item in self.items if item.check == check and item.statement.names(image)]
+        counts only where there is no other, and one that names another content id beside the image's digest never."""
+        fitting = [
+            item
+            for item in self.items
+            if item.check == check and item.statement.names(image) and item.content_id in (None, content_id)
+        ]
         good = ("passed", "non-inferior")
         return max(
             fitting,

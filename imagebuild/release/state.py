@@ -71,7 +71,9 @@ class Release:
         """The evidence that counts for a check, by platform; a platform without any, or with none that is young enough for
         the policy, is left out."""
         found, oldest = self.evidence(), self.request.oldest(check)
-        latest = {name: found.latest(check, image) for name, image in self.request.images.items()}
+        latest = {
+            name: found.latest(check, image, self.request.content_id) for name, image in self.request.images.items()
+        }
         return {name: item for name, item in latest.items() if item is not None and item.finished >= oldest}
 
     def good_evidence(self) -> dict[str, list[CheckEvidence]] | None:

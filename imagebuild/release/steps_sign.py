@@ -12,6 +12,7 @@ from imagebuild.attest.attaching import SignedStatement, attach_signed, find_sig
 from imagebuild.attest.dsse import Envelope, sign_payload
 from imagebuild.attest.predicates.image_signature import image_signature
 from imagebuild.attest.predicates.types import RELEASE, TYPES, at
+from imagebuild.attest.public_key import PublicKey
 from imagebuild.attest.statement import Statement
 from imagebuild.attest.storage import FoundBundle, fetch_bundles
 from imagebuild.attest.subjects import ImageSubject
@@ -206,14 +207,12 @@ def _raw_evidence(item: CheckEvidence) -> bytes | None:
     return raw if Digest.of(raw).hex in named else None
 
 
-def _envelope_in(found: list[FoundBundle], payload: bytes, key: Any) -> Envelope | None:
+def _envelope_in(found: list[FoundBundle], payload: bytes, key: PublicKey) -> Envelope | None:
     """A valid envelope of the key over exactly this payload."""
     for item in found:
-        if item.bundle is not None and item.bundle.envelope.payload == payload:
-            try:
-                return SignedStatement.read(item.bundle.envelope, key).envelope
-            except ImagebuildError:
-                continue
+        signed = _signed_by(item, key)
+        if signed is not None and signed.envelope.payload == payload:
+            return signed.envelope
     return None
 
 
@@ -234,13 +233,19 @@ def signed_bundles(release: Release) -> dict[Digest, list[SignedStatement]]:
     out: dict[Digest, list[SignedStatement]] = {}
     for subject in release.request.subjects:
         for found in fetch_bundles(release.place.source, subject.digest):
-            for key in keys if found.bundle is not None else ():
-                try:
-                    signed = SignedStatement.read(found.bundle.envelope, key)  # type: ignore[union-attr]
-                except ImagebuildError:
+            for key in keys:
+                signed = _signed_by(found, key)
+                if signed is None or not signed.statement.names(subject.digest):
                     continue
-                if signed.statement.names(subject.digest) and not (
-                    key == own and is_superseded(release, signed.statement)
-                ):
+                if key != own or not is_superseded(release, signed.statement):
                     out.setdefault(subject.digest, []).append(signed)
     return out
+
+
+def _signed_by(found: FoundBundle, key: PublicKey) -> SignedStatement | None:
+    if found.bundle is None:
+        return None
+    try:
+        return SignedStatement.read(found.bundle.envelope, key)
+    except ImagebuildError:
+        return None

@@ -93,12 +93,16 @@ def make_keys(root: Path) -> tuple[KeySigner, KeySigner]:
     return builder, tester
 
 
-def result(check: str, verdict: str, image: Digest, finished: int = TIME, **more: Any) -> bytes:
+def result(check: str, verdict: str, image: Digest, finished: int = TIME, **configuration: Digest) -> bytes:
     """A bare statement of a check about one image, as a check leaves it."""
     predicate = check_result(
-        check, verdict, configuration={"content id": image}, evidence={"evidence.json": image}, finished=finished
+        check,
+        verdict,
+        configuration={name.replace("_", " "): digest for name, digest in configuration.items()},
+        evidence={"evidence.json": image},
+        finished=finished,
     )
-    return Statement.about(image, TEST_RESULT, {**predicate, **more}).format()
+    return Statement.about(image, TEST_RESULT, predicate).format()
 
 
 def write_result(folder: Path, data: bytes, name: str = "statement.json") -> Path:

@@ -98,6 +98,17 @@ def test_evidence_is_never_used_for_other_content(checked: Space, verb: Verb) ->
     assert (ran.code, ran.document["code"]) == (3, "release.check-not-run")
 
 
+def test_a_result_that_names_another_content_id_beside_the_digest_is_none(checked: Space, verb: Verb) -> None:
+    folder, content = (
+        checked.root / "build/smoke/tuned/amd64",
+        Digest.parse(checked.small.lock()["result"]["content_id"]),
+    )
+    write_result(folder, result("smoke", "passed", image(checked), content_id=Digest.of(b"other")))
+    assert release(checked, verb).code == 3
+    write_result(folder, result("smoke", "passed", image(checked), content_id=content))
+    assert release(checked, verb).code == 0
+
+
 def test_every_platform_needs_evidence_of_its_own(make_space: Callable[..., Space], verb: Verb) -> None:
     space = make_space(platforms=2, checks=SMOKE)
     here(space)
