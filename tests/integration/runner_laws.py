@@ -102,6 +102,9 @@ def runs_with_files_and_environment(runner: Runner, image: CheckedImage, folder:
     assert json.loads(outcome.files["deep/answer.json"]) == {"given": "größer", "mark": MARK, "links": 2}
     assert outcome.machine["filesLeftOut"] == ["link"]
     assert outcome.machine["runner"] == runner.name
+    if runner.name in ("docker", "podman"):
+        raw, _ = image.source.read_document(image.digest)
+        assert outcome.machine["imageId"] == json.loads(raw)["config"]["digest"]
 
 
 def sees_mounts_as_they_are_asked_for(runner: Runner, image: CheckedImage, folder: Path) -> None:

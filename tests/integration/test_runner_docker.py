@@ -92,3 +92,18 @@ def test_what_a_killed_process_left_is_removed_by_the_next(engine: RealEngine, d
     finally:
         begun.kill()
         begun.wait()
+
+
+def test_an_interrupted_process_leaves_nothing(engine: RealEngine, debian_image: CheckedImage) -> None:  # noqa: F811
+    assert isinstance(debian_image.source, LayoutSource)
+    environment = {**os.environ, "DOCKER_HOST": engine.host}
+    command = [sys.executable, "-c", KILLED, "docker", str(debian_image.source.path), "{}"]
+    begun = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        assert is_gone(lambda: begun.poll() is None and engine.run("ps", "--quiet") == "", 120)
+        begun.send_signal(signal.SIGINT)
+        assert begun.wait(60) != 0
+        assert engine.run("ps", "--all", "--quiet") == ""
+    finally:
+        begun.kill()
+        begun.wait()

@@ -88,3 +88,17 @@ def test_devices_that_nobody_described_start_nothing(runner: Runner, debian_imag
     runner.close()
     assert outcome.end is End.NOT_STARTED
     assert "nvidia.com/gpu=all" in outcome.detail
+
+
+def test_an_interrupted_process_leaves_nothing(engine: Podman, debian_image: CheckedImage) -> None:  # noqa: F811
+    assert isinstance(debian_image.source, LayoutSource)
+    command = [sys.executable, "-c", KILLED, "podman", str(debian_image.source.path)]
+    begun = subprocess.Popen([*command, json.dumps({"options": engine.base[1:]})], stderr=subprocess.DEVNULL)
+    try:
+        assert is_gone(lambda: begun.poll() is None and engine.call("ps", "--quiet").stdout == "", 120)
+        begun.send_signal(signal.SIGINT)
+        assert begun.wait(60) != 0
+        assert engine.call("ps", "--all", "--quiet").stdout == ""
+    finally:
+        begun.kill()
+        begun.wait()

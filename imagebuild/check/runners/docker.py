@@ -71,16 +71,16 @@ class DockerRunner:
         try:
             started = _start(engine, name, self._config(identity, job), job)
             if started is not None:
-                return Outcome(End.NOT_STARTED, None, b"", b"", detail=started, machine=self._machine(identity))
+                return Outcome(End.NOT_STARTED, None, b"", b"", detail=started, machine=self._machine(identity, image))
             begin = monotonic()
             late = not _wait(engine, name, begin + job.deadline)
             seconds = monotonic() - begin
             if late:
                 engine.kill(name)
                 _wait(engine, name, monotonic() + 30)
-            return _outcome(engine, name, End.DEADLINE if late else End.EXITED, seconds, self._machine(identity))
+            return _outcome(engine, name, End.DEADLINE if late else End.EXITED, seconds, self._machine(identity, image))
         except UnavailableError as error:
-            return Outcome(End.LOST, None, b"", b"", detail=str(error), machine=self._machine(identity))
+            return Outcome(End.LOST, None, b"", b"", detail=str(error), machine=self._machine(identity, image))
         finally:
             _remove(engine, name)
 
@@ -100,9 +100,9 @@ class DockerRunner:
         if refused is not None:
             _remove(engine, name)
             engine.close()
-            machine = self._machine(identity)
+            machine = self._machine(identity, image)
             return EndedServer(Outcome(End.NOT_STARTED, None, b"", b"", detail=refused, machine=machine), port)
-        return self._live.add(_DockerServer(engine, name, port, job.deadline, self._machine(identity)))
+        return self._live.add(_DockerServer(engine, name, port, job.deadline, self._machine(identity, image)))
 
     def close(self) -> None:
         """Stops what still serves, and takes the images that this runner loaded out of the engine again, unless they are
@@ -156,8 +156,12 @@ class DockerRunner:
             identity, job, cdi=bool(cdi), limits=job_limits(job.devices is not None, raising=raising)
         )
 
-    def _machine(self, identity: str) -> dict[str, Any]:
-        return {"runner": "docker", "version": self._info.get("ServerVersion"), "imageId": identity}
+    def _machine(self, identity: str, image: CheckedImage) -> dict[str, Any]:
+        """An id that is a digest of the image's own documents proves which image was started.  Where containerd keeps the
+        images it is that of a document of the engine's; what was loaded was compared with ours then (DaemonSink)."""
+        known = identity in (str(image.digest), str(child_of(image).manifest.config.digest))
+        told = {"imageId" if known else "engineImageId": identity}
+        return {"runner": "docker", "version": self._info.get("ServerVersion"), **told}
 
 
 def wants_cdi(info: Mapping[str, Any], devices: Devices) -> bool:

@@ -109,7 +109,7 @@ class PodmanRunner:
         except BaseException:
             self._remove(name)
             raise
-        return run_to_end(started, job.deadline, self._finish_of(image, name), lambda: self._kill(name))
+        return run_to_end(started, job.deadline, self._finish_of(name), lambda: self._kill(name))
 
     def serve(self, image: CheckedImage, job: Job, port: int) -> Server:
         job = laid_out(job, self._place, network=True)
@@ -122,7 +122,7 @@ class PodmanRunner:
         except BaseException:
             self._remove(name)
             raise
-        finish = self._finish_of(image, name)
+        finish = self._finish_of(name)
         return self._live.add(ProcessServer(started, port, job.deadline, finish, lambda: self._stop(name)))
 
     def close(self) -> None:
@@ -192,26 +192,27 @@ class PodmanRunner:
             self._remove(name)
             raise
         self._remove(name)
-        return Outcome(End.NOT_STARTED, None, b"", b"", detail=_said(done.stderr), machine=self._machine(image))
+        return Outcome(End.NOT_STARTED, None, b"", b"", detail=_said(done.stderr), machine=self._machine())
 
-    def _finish_of(self, image: CheckedImage, name: str) -> Any:
+    def _finish_of(self, name: str) -> Any:
         def finish(ended: Ended, started: process.Process) -> Outcome:
             try:
-                return self._outcome(image, name, ended, started)
+                return self._outcome(name, ended, started)
             finally:
                 self._remove(name)
 
         return finish
 
-    def _outcome(self, image: CheckedImage, name: str, ended: Ended, started: process.Process) -> Outcome:
+    def _outcome(self, name: str, ended: Ended, started: process.Process) -> Outcome:
         stdout, stderr = started.output()
         state = self._state(name)
-        machine = self._machine(image)
+        machine = self._machine()
         if not state:
             detail = f"podman knows the container no more: {_said(stderr)}"
             return Outcome(End.LOST, None, stdout, stderr, {}, ended.seconds, detail, machine)
         if str(state.get("StartedAt", _NEVER)).startswith(_NEVER):
             return Outcome(End.NOT_STARTED, None, b"", b"", {}, ended.seconds, _said(stderr), machine)
+        machine["imageId"] = state["imageId"]
         copying = process.start([*self._base, "cp", f"{name}:/imagebuild/out", "-"], limit=TOTAL_LIMIT + OUTPUT_LIMIT)
         if copying.wait(DEADLINE) is None:
             copying.stop()
@@ -224,13 +225,15 @@ class PodmanRunner:
         )
 
     def _state(self, name: str) -> dict[str, Any]:
-        """The container's state once it is over: a container that ended is for a moment still called running."""
+        """The container's state once it is over, and the image that it was made of: a container that ended is for a moment still called running."""
         state: dict[str, Any] = {}
         for _ in range(2):
-            done = self._call("inspect", "--type", "container", "--format", "{{json .State}}", name)
+            words = '{"state":{{json .State}},"image":{{json .Image}}}'
+            done = self._call("inspect", "--type", "container", "--format", words, name)
             try:
-                state = dict(json.loads(done.stdout))
-            except (ValueError, TypeError):
+                told = json.loads(done.stdout)
+                state = {**told["state"], "imageId": f"sha256:{told['image']}"}
+            except (ValueError, TypeError, KeyError):
                 return {}
             if state.get("Status") not in ("running", "stopping"):
                 return state
@@ -265,7 +268,7 @@ class PodmanRunner:
         host = (self._info or {}).get("host") or {}
         return bool((host.get("security") or {}).get("rootless"))
 
-    def _machine(self, image: CheckedImage) -> dict[str, Any]:
+    def _machine(self) -> dict[str, Any]:
         info = self._info or {}
         runtime = ((info.get("host") or {}).get("ociRuntime") or {}).get("name")
         return {
@@ -273,7 +276,6 @@ class PodmanRunner:
             "version": (info.get("version") or {}).get("Version"),
             "runtime": runtime,
             "rootless": self._rootless(),
-            "imageId": f"sha256:{child_of(image).manifest.config.digest.hex}",
         }
 
 

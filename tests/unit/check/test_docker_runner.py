@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from imagebuild.check.runners import docker as module
 from imagebuild.check.runners import owner
 from imagebuild.check.runners.docker import DockerRunner
 from imagebuild.check.runners.place import Place
+from imagebuild.content.digest import Digest
 from imagebuild.errors import UnavailableError
 from imagebuild.oci.docker_engine import EngineImage
 from imagebuild.oci.platform import Platform
@@ -23,6 +25,7 @@ from imagebuild.testing.memory import MemorySource
 
 MADE = make_image(ImageSpec((LayerSpec(()),)))
 IMAGE = CheckedImage("test", MADE.digest, Platform("linux", "amd64"), MemorySource(MADE))
+CONFIG = Digest.parse(json.loads(MADE.raw)["config"]["digest"])
 STARTED = "2026-01-01T00:00:00Z"
 
 
@@ -31,13 +34,14 @@ def failed(status: int | None, found: str = "engine's words") -> UnavailableErro
 
 
 class FakeImages:
-    def __init__(self) -> None:
+    def __init__(self, identity: str = "") -> None:
+        self.identity = identity or str(CONFIG)
         self.closed = 0
 
     address = "fake"
 
     def image(self, name: str) -> EngineImage | None:
-        return EngineImage("sha256:there", (), "linux", "amd64", {})
+        return EngineImage(self.identity, (), "linux", "amd64", {})
 
     def layer_stacks(self) -> list[tuple[str, ...]]:
         return []
@@ -139,8 +143,16 @@ def test_a_job_that_exits() -> None:
     outcome = runner_of(engine).run(IMAGE, Job(("x",), 60))
     assert (outcome.end, outcome.code, outcome.stdout, outcome.stderr) == (End.EXITED, 3, b"out", b"err")
     assert outcome.files == {"left": b"1"}
-    assert outcome.machine == {"runner": "docker", "version": "1.2", "imageId": "sha256:there"}
+    assert outcome.machine == {"runner": "docker", "version": "1.2", "imageId": str(CONFIG)}
     assert engine.there == {}
+
+
+def test_an_id_of_the_engines_own_is_no_proof_of_the_image() -> None:
+    engine = FakeContainers(DONE)
+    runner = DockerRunner(Place(), connect=lambda: engine, images=lambda: FakeImages("sha256:of-the-engine"))
+    machine = runner.run(IMAGE, Job(("x",), 60)).machine
+    assert "imageId" not in machine
+    assert machine["engineImageId"] == "sha256:of-the-engine"
 
 
 def test_a_job_out_of_memory_says_so() -> None:
