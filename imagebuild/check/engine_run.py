@@ -25,6 +25,7 @@ from imagebuild.host.loopback import free_port
 from imagebuild.target.serve import Serve
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (another node than ours has to reach it)
+LOG = "server.log"
 LOG_KEPT = 16 << 20
 """Bytes of a server's log that stay beside the run: the first half and the last."""
 
@@ -132,7 +133,12 @@ def run_arm(request: RunRequest, arm: Arm, settings: EngineSettings, watch: Watc
 
         with server.client() as client:
             done = run_gsm8k(request, client, watch, closing)
-    return of_finished(done)
+    result, server_end = of_finished(done), done.run.meta.get("server") or {}
+    if result.judgement.verdict is Verdict.INFRASTRUCTURE and server_end.get("by_itself"):
+        how = f"exit code {server_end['code']}" if server_end.get("code") is not None else str(server_end.get("end"))
+        reason = f"{result.judgement.reason}; the server had ended by itself, {how}: its log is {LOG}"
+        return replace(result, judgement=Judgement(Verdict.INFRASTRUCTURE, reason))
+    return result
 
 
 def _identity(arm: Arm, settings: EngineSettings) -> dict[str, Any]:
@@ -163,7 +169,7 @@ def _keep_log(folder: Path, outcome: Outcome, secrets: tuple[str, ...]) -> str:
         data = data[: LOG_KEPT // 2] + b"\n[...]\n" + data[-LOG_KEPT // 2 :]
     with io_faults(folder, "writing"):
         folder.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder / "server.log", data)
+    atomic_write(folder / LOG, data)
     return text
 
 

@@ -1,6 +1,6 @@
 """An engine for tests, started as a program: the synthetic server with a log, a switch and ways to fail.
 
-Arguments: port, folder of questions, and words of `late` (up after a second), `dies` (ends at once), `dead-after=N`, `wrong=N`,
+Arguments: port, folder of questions, and words of `late` (up after a second), `dies` (ends at once), `dead-after=N`, `exits-after=N`, `wrong=N`,
 `mute` (never up).  With TUNE=1 it prints that the tuned branch runs.
 """
 
@@ -31,10 +31,13 @@ def main(port: str, folder: str, *words: str) -> int:
     wrong = range(int(value.get("wrong", "0")))
     dies = int(value["dead-after"]) if "dead-after" in value else None
     questions = [(row["question"], row["answer"].split("#### ")[1]) for row in rows]
-    with OpenAIDouble(Script(questions, wrong=wrong, dies_after=dies), int(port)):
+    with OpenAIDouble(Script(questions, wrong=wrong, dies_after=dies), int(port)) as double:
         if os.environ.get("TUNE") == "1":
             print("INFO tuned branch runs over 4 ranks", file=sys.stderr, flush=True)
-        ended.wait(120)
+        while not ended.wait(0.01):
+            if "exits-after" in value and double.answered >= int(value["exits-after"]):
+                print("out of memory", file=sys.stderr, flush=True)
+                os._exit(9)
     return 0
 
 

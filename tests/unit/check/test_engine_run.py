@@ -215,6 +215,14 @@ def test_an_engine_that_dies_on_the_way_loses_nothing_and_the_run_goes_on(bench:
     assert bench.resumed == [0, 7]
 
 
+def test_an_engine_that_crashes_on_the_way_says_how(bench: Bench) -> None:
+    died = bench.run(bench.arm("off"), "exits-after=4", concurrency=1)
+    assert died.judgement.verdict is Verdict.INFRASTRUCTURE
+    assert "the server had ended by itself, exit code 9: its log is server.log" in died.judgement.reason
+    assert "out of memory" in (died.folder / "server.log").read_text()
+    assert meta(died)["server"]["by_itself"] is True
+
+
 def test_a_whole_run_is_not_run_again_and_another_is(bench: Bench) -> None:
     first = bench.run(bench.arm("on"))
     again = bench.run(bench.arm("on"))
