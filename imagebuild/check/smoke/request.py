@@ -16,7 +16,7 @@ from imagebuild.target.sku import SKUS, Sku
 from imagebuild.target.smoke import SMOKE_STEPS, Smoke
 
 DEADLINES: Mapping[str, int] = {
-    "files": 600, "python": 600, "switch": 300, "devices": 120, "kernel": 300, "engine": 3600, "parity": 3600,
+    "files": 600, "python": 600, "switch": 600, "devices": 120, "kernel": 600, "engine": 3600, "parity": 3600,
     "overlay": 1200,
 }  # fmt: skip
 """Seconds of each step where the target says nothing."""
