@@ -1,6 +1,7 @@
 """From a serve definition to the words of each engine."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from imagebuild.check.runner import Mount
 from imagebuild.check.serving import serving_plan, synthetic_acceptance
 from imagebuild.errors import InputError
-from imagebuild.target.serve import Model, Serve, Speculative
+from imagebuild.target.serve import Gsm8k, Model, Serve, Speculative
 
 SPECULATIVE = Speculative("eagle3", "org/draft", "6a2ef20a", 4)
 
@@ -119,3 +120,10 @@ def test_real_acceptance_is_not_taken_for_synthetic() -> None:
     args = ("--speculative-config", '{"synthetic_acceptance_length": null, "rejection_sample_method": "standard"}')
     assert synthetic_acceptance(Serve("vllm", args), {"SGLANG_SIMULATE_ACC_LEN": "-1", "X": "1"}) is None
     assert synthetic_acceptance(full("vllm", speculative=Speculative("mtp", acceptance="synthetic")), {})
+
+
+def test_a_model_has_its_own_threshold() -> None:
+    asked = Gsm8k(thresholds={"org/small": Decimal("0.6")})
+    assert asked.threshold_of("org/small") == Decimal("0.6")
+    assert asked.threshold_of("served-name", "org/small") == Decimal("0.6")
+    assert asked.threshold_of("org/other") == asked.threshold_of(None) == Decimal("0.90")
