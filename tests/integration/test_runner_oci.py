@@ -133,6 +133,41 @@ def test_a_user_runs_it_in_a_namespace_of_his_own(debian_image: CheckedImage, tm
     assert owners == {65534}
 
 
+ON_CRUN = """
+import sys
+from pathlib import Path
+from runner_laws import LAWS
+from imagebuild.check.images import checked_image
+from imagebuild.check.runners import open_runner
+from imagebuild.oci.layout import LayoutSource
+from imagebuild.oci.platform import Platform
+
+image = checked_image(LayoutSource(sys.argv[1]), "real", Platform("linux", "amd64"))
+runner = open_runner("oci", scratch=Path(sys.argv[2]), runtime="crun")
+assert runner.available() is None, runner.available()
+for law in ("tells what never started", "tells exit codes", "serves and stops"):
+    LAWS[law](runner, image)
+    print(law)
+runner.close()
+"""
+
+
+def test_crun_keeps_the_same_laws_where_cgroups_are_of_one_kind(debian_image: CheckedImage, tmp_path: Path) -> None:  # noqa: F811
+    """In a mount namespace that shows the unified hierarchy alone, since crun 1.8 takes no other beside it."""
+    assert isinstance(debian_image.source, LayoutSource)
+    root()
+    program("crun")
+    shown = "umount --lazy --recursive /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 99"
+    shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{shown}; exec "$@"', "sh"]
+    command = [*shell, sys.executable, "-c", ON_CRUN, str(debian_image.source.path), str(tmp_path / "scratch")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode == 99:
+        missing(f"no unified cgroups here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["tells what never started", "tells exit codes", "serves and stops"]
+
+
 def test_names_may_be_relative(
     debian_image: CheckedImage,  # noqa: F811
     tmp_path: Path,

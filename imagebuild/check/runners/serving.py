@@ -12,7 +12,8 @@ from imagebuild.errors import clean
 from imagebuild.host.clock import monotonic
 from imagebuild.host.process import Process
 
-_FOREIGN = re.compile(rb"exec [^\n]*: exec format error\n\Z")
+_FOREIGN = re.compile(rb"[^\n]*\bexec [^\n]*: exec format error[^\n]*\n\Z", re.IGNORECASE)
+"""What runc and crun say, as a line or within a JSON line."""
 GRACE = 20.0
 """Seconds that a server has between TERM and KILL."""
 LOOPBACK = "127.0.0.1"

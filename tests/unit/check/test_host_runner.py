@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from imagebuild.check.images import checked_image
-from imagebuild.check.runner import CheckedImage, End, Job
+from imagebuild.check.runner import CheckedImage, End, Job, Outcome
 from imagebuild.check.runners import open_runner
+from imagebuild.check.runners.serving import never_ran
 from imagebuild.errors import InputError, UnavailableError
 from imagebuild.host import process
 from imagebuild.host.clock import monotonic, sleep
@@ -205,3 +206,21 @@ def test_a_program_that_may_not_be_run(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"host\.missing-program"):
         process.start([str(path)], limit=1)
     assert os.access(path, os.R_OK)
+
+
+@pytest.mark.parametrize(
+    ("said", "ran"),
+    [
+        (b"exec /opt/x: exec format error\n", False),
+        (b'{"msg":"exec container process `/opt/x`: Exec format error","level":"error","time":"2026"}\n', False),
+        (b"exec /opt/x: exec format error\nand more\n", True),
+        (b"something else\n", True),
+    ],
+)
+def test_a_program_of_another_architecture_never_ran(said: bytes, ran: bool) -> None:
+    outcome = never_ran(Outcome(End.EXITED, 1, b"", said))
+    assert (outcome.end is End.EXITED) is ran
+    assert outcome.code == (1 if ran else None)
+    assert outcome.stderr == (said if ran else b"")
+    assert never_ran(Outcome(End.EXITED, 1, b"it printed", said)).end is End.EXITED
+    assert never_ran(Outcome(End.EXITED, 2, b"", said)).end is End.EXITED
