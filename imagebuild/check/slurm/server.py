@@ -21,6 +21,8 @@ from imagebuild.host.clock import Clock, Sleep, monotonic, sleep
 from imagebuild.target.site import Site
 
 _PAUSE = 0.25
+_ASK = 5.0
+"""Seconds between two questions to Slurm while a server runs."""
 _NOTICED = 20.0
 """Seconds until a node may have noticed a file that was written here."""
 
@@ -80,6 +82,7 @@ class SlurmServer:
         self._port = port
         self._clock = clock
         self._pause = pause
+        self._asked = float("-inf")
         self._lock = threading.RLock()
         self._outcome: Outcome | None = None
         self._address: tuple[str, int] | None = None
@@ -93,12 +96,19 @@ class SlurmServer:
 
     def ended(self) -> Outcome | None:
         with self._lock:
-            if self._outcome is None:
+            if self._outcome is None and self._worth_asking():
                 state = self._state()
                 found = ending(self._job.status(0), state, begun=self._job.started(0)) if state is not None else None
                 if found is not None:
                     self._finish(found, state)
             return self._outcome
+
+    def _worth_asking(self) -> bool:
+        """Callers look often; Slurm's controller is asked now and then, and when the job wrote down its end."""
+        if self._job.status(0) is None and self._clock() - self._asked < _ASK:
+            return False
+        self._asked = self._clock()
+        return True
 
     def log_tail(self, limit: int = 20_000) -> str:
         if self._outcome is not None:
