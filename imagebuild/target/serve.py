@@ -78,7 +78,7 @@ class Serve:
 @dataclass(frozen=True, slots=True)
 class Gsm8k:
     """The accuracy gate: both filters reach `threshold` (a fraction; `thresholds` says another one for a model by its
-    id), and the paired difference stays within `margin` (points).  `concurrency` lists the runs; more than `max_null`
+    id), and the paired difference stays within `margin` (points).  A run has the first of `concurrency` requests in flight unless it is told otherwise; more than `max_null`
     null answers void a run."""
 
     threshold: Decimal = Decimal("0.90")
@@ -177,7 +177,7 @@ CHECKS = Object(
                     "arms": Field(List(Text("an arm", choices=ARMS), minimum=1, unique=True), "what is run"),
                     "concurrency": Field(
                         List(Integer("a number of requests", minimum=1, maximum=65_536), minimum=1, unique=True),
-                        "requests in flight, one run each",
+                        "requests in flight: a run takes the first, or the one that its option names",
                     ),
                     "max_null": Field(Integer("a count", maximum=1319), "null answers above which a run is void"),
                 },
