@@ -78,8 +78,8 @@ class Serve:
 @dataclass(frozen=True, slots=True)
 class Gsm8k:
     """The accuracy gate: both filters reach `threshold` (a fraction; `thresholds` says another one for a model by its
-    id), and the paired difference stays within `margin` (points).  A run has the first of `concurrency` requests in flight unless it is told otherwise; more than `max_null`
-    null answers void a run."""
+    id), and the paired difference stays within `margin` (points).  A run has the first of `concurrency` requests in
+    flight unless it is told otherwise; more than `max_null` null answers void it."""
 
     threshold: Decimal = Decimal("0.90")
     thresholds: Mapping[str, Decimal] = field(default_factory=no_entries)
