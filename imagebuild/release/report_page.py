@@ -117,18 +117,16 @@ def _glance(report: ReportFacts) -> Iterator[Child]:
             ("Platforms", ", ".join(str(p.platform) for p in inputs.platforms)),
             ("Accelerator", facts.target.sku or "none named"),
             ("Content id", code(str(result.content_id))),
-            ("Image's time", f"{rfc3339(inputs.created)} (from the base, no build's clock)"),
+            ("Image's time", f"{rfc3339(inputs.created)} (the lock's, no build's clock)"),
         ]
     )
-    held = sum(row.state != "not-proven" for row in report.guards)
-    guards = Verdict.PASSED if held == len(report.guards) else Verdict.NOT_PROVEN
     rows: list[list[Child]] = [
         [
             "Lock",
             verdict_mark(Verdict.PASSED),
             "it is the one of these files: targets and overlays have not changed since",
         ],
-        ["Guards", verdict_mark(guards), f"{held} of {len(report.guards)} preimages settled in the base"],
+        ["Guards", *_guard_words(report)],
         ["Smoke", verdict_mark(report.smoke_verdict), element("a", "steps and reasons", href="#smoke")],
         ["GSM8K", verdict_mark(report.accuracy_verdict), element("a", "intervals and runs", href="#accuracy")],
     ]
@@ -137,6 +135,15 @@ def _glance(report: ReportFacts) -> Iterator[Child]:
         rows.append([f"Waiver {one.number}", verdict_mark(verdict), element("a", "findings", href="#waiver")])
     rows.append(["Signature", verdict_mark(Verdict.NOT_RUN), _signature(report)])
     yield table("What is settled and what is not", ["Check", "Verdict", "What it says"], rows)
+
+
+def _guard_words(report: ReportFacts) -> tuple[Child, Child]:
+    """Verdict and words; what has no guard has none, and is not passed for that."""
+    if not report.guards:
+        return "none", "no overlay guards a path"
+    held = sum(row.state != "not-proven" for row in report.guards)
+    verdict = Verdict.PASSED if held == len(report.guards) else Verdict.NOT_PROVEN
+    return verdict_mark(verdict), f"{held} of {len(report.guards)} preimages settled in the base"
 
 
 def _signature(report: ReportFacts) -> Child:
@@ -189,7 +196,7 @@ def _guards(report: ReportFacts) -> Iterator[Child]:
         header = ["Path", "Overlay", "In the base", "Preimage", "Postimage", "git blobs"]
         yield table("Guards and what the base holds", header, rows)
     else:
-        yield element("p", "No overlay of this target guards a path: it changes nothing but pins or defaults.")
+        yield element("p", "No overlay of this target guards a path.")
 
 
 def _upstream(report: ReportFacts) -> Iterator[Child]:
