@@ -21,7 +21,14 @@ from imagebuild.content.canonical import load_json
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import atomic_file, atomic_write, io_faults
 from imagebuild.errors import ImagebuildError, InputError, RefusedError, SeveralErrors
-from imagebuild.release.evidence import CheckEvidence, EvidenceFile, read_evidence_file, verify_evidence_file
+from imagebuild.release.evidence import (
+    UNSIGNED,
+    CheckEvidence,
+    EvidenceFile,
+    bare_evidence,
+    read_evidence_file,
+    verify_evidence_file,
+)
 from imagebuild.release.request import LoadedPolicy
 from imagebuild.release.results import find_runs, run_files, run_statement
 from imagebuild.target.document import Target
@@ -139,11 +146,12 @@ def _collect(request: ImportRequest) -> tuple[list[_Taken], list[ImagebuildError
             errors.append(error)
     covered = {digest for item in taken.values() for digest in item.entry.files.values()}
     for file in bare:
-        if Digest.of(file.raw.strip()) not in taken and Digest.of(file.raw) not in taken:
-            try:
+        try:
+            said = bare_evidence(file, UNSIGNED)
+            if said is not None and taken.keys().isdisjoint({said.digest, Digest.of(file.raw)}):
                 verify_evidence_file(file, request.policy.keys)
-            except ImagebuildError as error:
-                errors.append(error)
+        except ImagebuildError as error:
+            errors.append(error)
     for folder in find_runs(request.folder):
         try:
             item = _unsigned(request, folder, covered)

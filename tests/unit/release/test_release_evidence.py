@@ -257,7 +257,9 @@ def test_an_import_needs_a_policy_and_something_to_import(checked: Space, verb: 
 def test_evidence_signed_where_it_was_made_can_be_imported(checked: Space, verb: Verb) -> None:
     checked.policy()
     source = checked.root.parent / "cluster"
-    write_result(source / "amd64", result("smoke", "passed", image(checked)))
+    # however it is laid out, the bare statement beside the envelope is the one that was signed
+    indented = json.dumps(json.loads(result("smoke", "passed", image(checked))), indent=2).encode() + b"\n"
+    write_result(source / "amd64", indented)
     ran = verb("release", "sign-evidence", str(source), "--key", "tester.key", "--json")
     assert [path.rpartition("/")[2] for path in ran.document["paths"]] == ["statement.dsse.json"]
     signed = (source / "amd64" / "statement.dsse.json").read_bytes()
