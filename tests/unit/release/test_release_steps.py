@@ -341,3 +341,16 @@ def test_a_release_without_a_push_needs_nothing_of_the_base(
     ran = verb("release", "tuned", "--key", "k.key", "--json")
     assert ran.code == 0, ran.err
     assert verb("release", "tuned", "--key", "k.key", "--json").document["changed"] is False
+
+
+def test_release_target_is_release_run_target(space: Space, verb: Verb) -> None:
+    plan = verb("release", "run", "tuned", "--dry-run", "--json").document
+    for words in (
+        ("release", "tuned", "--dry-run", "--json"),
+        ("release", "--dry-run", "--json", "tuned"),
+        ("-C", str(space.root), "release", "tuned", "--dry-run", "--json"),
+    ):
+        assert verb(*words).document == plan
+    assert verb("release").code == 2
+    unknown = verb("release", "import-evidenc", "--dry-run", "--json")
+    assert (unknown.code, unknown.document["code"]) == (2, "target.unknown-target")
