@@ -10,14 +10,15 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from imagebuild.cli.main import main
 from imagebuild.cli.wrapping import columns, fit, reflow
-from imagebuild.testing.small_engine import SmallWorkspace
+from imagebuild.testing.small_engine import SmallWorkspace, engine_base
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PAGE = """\
@@ -81,21 +82,22 @@ def too_wide(lines: list[str], width: int) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.fixture
-def space(in_workspace: Callable[..., SmallWorkspace], verb: Any) -> SmallWorkspace:
-    made = in_workspace()
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallWorkspace]:
+    """A built workspace, for all tests: they only read it."""
+    made = SmallWorkspace(tmp_path_factory.mktemp("terminal") / "ws", engine_base())
+    made.write_target()
     made.write_overlay()
     path = made.root / "overlays" / "tune" / "overlay.yaml"
-    path.write_text(
-        path.read_text().replace(
-            "schema: 1\nname: tune\ndescription: tune the engine\nauthor: tests\nchanges:\n", OVERLAY
-        )
-    )
-    assert verb("lock", "tuned").code == 0
-    assert verb("build", "tuned").code == 0
-    assert verb("smoke", "tuned", "--runner", "host", "--step", "files").code == 0
+    head = "schema: 1\nname: tune\ndescription: tune the engine\nauthor: tests\nchanges:\n"
+    path.write_text(path.read_text().replace(head, OVERLAY))
     (made.root / "12.md").write_text(PAGE)
-    return made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.root)
+        patch.setenv("IMAGEBUILD_CACHE", str(made.cache))
+        for words in (("lock", "tuned"), ("build", "tuned"), ("smoke", "tuned", "--runner", "host", "--step", "files")):
+            assert main(list(words)) == 0
+        yield made
 
 
 LAST = {
