@@ -180,6 +180,10 @@ LAYER_TAMPERING: dict[str, tuple[Callable[[tarfile.TarInfo, bytes], Any], str, s
         at(f"{SITE}/engine-1.0.dist-info/imagebuild.json", lambda h, d: (h, d.replace(b"engine", b"ENGINE"))),
         f"/{SITE}/engine-1.0.dist-info/imagebuild.json", "sha256",
     ),
+    "sbom": (
+        at(f"{SITE}/engine-1.0.dist-info/sboms/imagebuild.cdx.json", lambda h, d: (h, d.replace(b"tune", b"TUNE"))),
+        f"/{SITE}/engine-1.0.dist-info/sboms/imagebuild.cdx.json", "sha256",
+    ),
 }  # fmt: skip
 
 
