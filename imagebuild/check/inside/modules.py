@@ -248,6 +248,7 @@ def main() -> int:
         "prefix": sys.prefix,
         "modules": [],
         "compiled": {},
+        "not_imported": [],
     }
     wanted = []
     for one in asked["modules"]:
@@ -260,7 +261,10 @@ def main() -> int:
             (name for name in names if ways[name]["working_folder"].get("same_file")), names[0] if names else ""
         )
         answer["modules"].append({"path": one["path"], "module": name, **(ways[name] if name else {})})
-        wanted += [name] if name else []
+        if name.endswith("__main__"):
+            answer["not_imported"].append(name)  # importing it would run the program
+        elif name:
+            wanted.append(name)
     answer["versions"] = {name: version_of(name) for name in asked["distributions"]}
     answer["scripts"] = scripts(asked["distributions"])
     answer["pip"] = pip_check()

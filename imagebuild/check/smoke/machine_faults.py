@@ -36,6 +36,8 @@ ABSENT = MachineFault(
         r"No CUDA GPUs are available",
         r"no CUDA-capable device is detected",
         r"Failed to infer device type",
+        r"Found no NVIDIA driver on your system",
+        r"No HIP GPUs are available",
         r"devices of \w+ are asked for, and this machine shows 0",
     ),
 )

@@ -128,12 +128,7 @@ def _not_now(step: Step, results: list[StepResult], request: SmokeRequest) -> st
     stopped = next((one for one in results if one.verdict in STOPS), None)
     if stopped is not None:
         return f"{stopped.step} is {stopped.verdict}"
-    if (
-        step.accelerator
-        and request.sku is not None
-        and devices is not None
-        and devices.verdict is not Verdict.PASSED
-    ):
+    if step.accelerator and request.sku is not None and devices is not None and devices.verdict is not Verdict.PASSED:
         return f"devices: {devices.judgement.reason or devices.verdict}"
     return None
 

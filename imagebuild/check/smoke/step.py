@@ -236,8 +236,3 @@ def result_of(
 def _short(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return clean(" / ".join(lines[-4:]), 600) or "it said nothing"
-
-
-def as_json(value: Any) -> str:
-    """One line of JSON for a reason."""
-    return json.dumps(value, sort_keys=True)

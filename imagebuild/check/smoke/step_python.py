@@ -7,6 +7,7 @@ from typing import Any
 
 from imagebuild.check.runner import Outcome
 from imagebuild.check.smoke.brought_pip import pip_archive
+from imagebuild.check.smoke.machine_faults import recognise
 from imagebuild.check.smoke.request import SmokeRequest
 from imagebuild.check.smoke.result import Part, StepResult, part
 from imagebuild.check.smoke.step import StepJob, inside_job, read_inside, result_of
@@ -171,7 +172,8 @@ def _imports(answer: Mapping[str, Any]) -> Iterator[Part]:
     imports = answer["imports"]
     if not imports:
         return
-    wanted = {one["module"]: one for one in answer["modules"] if one["module"]}
+    left_out = answer["not_imported"]
+    wanted = {one["module"]: one for one in answer["modules"] if one["module"] and one["module"] not in left_out}
     own = {name.partition(".")[0] for name in wanted}
     found = imports["modules"]
     imported, missing, failed, hung = [], [], [], []
@@ -192,13 +194,18 @@ def _imports(answer: Mapping[str, Any]) -> Iterator[Part]:
         else:
             said = told.get("error") or imports["process"]["output"]
             last = said.strip().splitlines()[-1] if said.strip() else f"exit {imports['process']['code']}"
+            known = recognise(said)
+            if known is not None and known[0].verdict is not Verdict.FAILED:
+                # this step asks for no accelerator: a module that cannot be imported without one is not run
+                missing.append(f"{name} needs an accelerator ({known[1]})")
+                continue
             failed.append(f"{name}: {clean(last, 300)}")
     if failed:
         yield part("import", Verdict.FAILED, f"{failed[0]} ({len(failed)} in all)" if len(failed) > 1 else failed[0])
     if hung:
         yield part("import", Verdict.INFRASTRUCTURE, f"hung: the import of {hung[0]} did not end by its deadline")
     if missing:
-        why = f"{missing[0]}, which is not here" + (
+        why = f"{missing[0]}, not to be had here" + (
             f" ({len(missing)} of {len(wanted)} modules)" if len(wanted) > 1 else ""
         )
         yield part("import", Verdict.NOT_RUN, why)

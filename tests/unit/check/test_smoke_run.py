@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from imagebuild.check.smoke import SmokeResult, judge_smoke, plan_smoke, run_smo
 from imagebuild.check.smoke.run import run_jobs
 from imagebuild.check.verdicts import Verdict
 from imagebuild.oci.tree import read_image_tree
-from imagebuild.testing.smoke_engine import DECODE, DECODE_AFTER, PACKAGE
+from imagebuild.testing.smoke_engine import DECODE, DECODE_AFTER
 
 
 @pytest.fixture(scope="module")
@@ -48,24 +47,6 @@ def test_a_good_image_passes_every_step_and_equal_jobs_run_once(bench: Bench, tm
     assert parity["on"]["largest"] == pytest.approx(0.001953125)
 
 
-def hook(root: Path) -> None:
-    """What an editable install does: a .pth file whose line registers a finder for the package."""
-    source = root / "workspace" / "src" / "engine"
-    source.mkdir(parents=True)
-    for name, data in PACKAGE.items():
-        (root / "workspace" / "src" / name).write_bytes(data)
-    (root / SITE / "sitecustomize.py").write_text(
-        "import importlib.util, sys\n"
-        "class Finder:\n"
-        "    @classmethod\n"
-        "    def find_spec(cls, name, path=None, target=None):\n"
-        "        if name == 'engine':\n"
-        f"            return importlib.util.spec_from_file_location(name, {str(source / '__init__.py')!r},\n"
-        f"                submodule_search_locations=[{str(source)!r}])\n"
-        "sys.meta_path.insert(0, Finder)\n"
-    )
-
-
 def stale(root: Path) -> None:
     """Unchecked-hash bytecode of the base's source (PEP 552): Python never looks at the source beside it."""
     path = root / SITE / "engine" / "decode.py"
@@ -74,38 +55,6 @@ def stale(root: Path) -> None:
     cached = Path(importlib.util.cache_from_source(str(path)))
     cached.parent.mkdir(exist_ok=True)
     cached.write_bytes(data)
-
-
-def other_packages(root: Path) -> None:
-    for name, data in PACKAGE.items():
-        path = root / "elsewhere" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-def working_folder(root: Path) -> None:
-    for name, data in PACKAGE.items():
-        path = root / "srv" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-
-INERT: dict[str, tuple[Callable[[Path], None], dict[str, str]]] = {
-    "import hook": (hook, {}),
-    "stale bytecode": (stale, {}),
-    "another folder on PYTHONPATH": (other_packages, {"PYTHONPATH": f"ROOT/elsewhere:ROOT/{SITE}"}),
-    "the working folder": (working_folder, {}),
-}
-
-
-@pytest.mark.parametrize("way", INERT)
-def test_a_patch_that_does_not_run_is_caught(bench: Bench, tmp_path: Path, way: str) -> None:
-    spoil, environment = INERT[way]
-    runner = UnpackedRunner(tmp_path, spoil=spoil, environment=environment)
-    result = run_smoke(bench.request(steps=("python", "switch")), runner)
-    # packages are looked for by name here, so that a wrong one shows as another content; containers tell more
-    assert verdicts(result)["python"] in ("failed", "invalid"), reasons(result, "python")
-    assert verdicts(result)["switch"] == "not-run"
 
 
 def test_stale_bytecode_is_named(bench: Bench, tmp_path: Path) -> None:
@@ -172,10 +121,22 @@ def test_a_module_that_needs_what_is_not_there_is_not_run(bench: Bench, tmp_path
 
     result = run_smoke(bench.request(steps=("python",)), UnpackedRunner(tmp_path, spoil=spoil))
     assert verdicts(result) == {"python": "not-run"}
-    assert "needs no_such_dependency, which is not here" in reasons(result, "python")
+    assert "needs no_such_dependency, not to be had here" in reasons(result, "python")
     names = {one.name: str(one.judgement.verdict) for one in result.steps[0].parts}
     assert names["imported files"] == "passed"
     assert names["import"] == "not-run"
+
+
+def test_a_module_that_needs_an_accelerator_is_not_run(bench: Bench, tmp_path: Path) -> None:
+    """The step asks for none, so that it runs everywhere."""
+
+    def spoil(root: Path) -> None:
+        text = b"raise RuntimeError('Found no NVIDIA driver on your system. Please check that you have a GPU')\n"
+        (root / SITE / "engine" / "__init__.py").write_bytes(text)
+
+    result = run_smoke(bench.request(steps=("python",)), UnpackedRunner(tmp_path, spoil=spoil))
+    assert verdicts(result) == {"python": "not-run"}
+    assert "needs an accelerator" in reasons(result, "python")
 
 
 def test_an_import_that_breaks_is_a_failure(bench: Bench, tmp_path: Path) -> None:
