@@ -117,22 +117,26 @@ def test_a_lost_node_means_one_requeue_and_then_a_lost_job(made: Made, debian_im
     cluster, runner, folder = made
     waiting = Waiting(runner, debian_image, Job(FOR_EVER, 600), Job(python("print('fine')"), 60))
     assert is_gone(lambda: not list(folder.glob("tasks-*/tasks/1/status.json")))
+    nodes = []
     for _ in range(2):
         assert is_gone(lambda: not begun(folder)), cluster.log()
-        place = next(path for path in folder.glob("tasks-*/tasks/0/node"))
-        node = place.read_text().strip()
+        node = next(path for path in folder.glob("tasks-*/tasks/0/node")).read_text().strip()
+        nodes.append(node)
         number = numbers(folder)[0]
         cluster.lose(node)
         for path in folder.glob("tasks-*/tasks/0/run/started"):
             path.unlink()
-        cluster.bring_back(node)
         # Slurm lets a requeued job wait for two minutes
-        cluster.command("scontrol", "update", f"jobid={number}_0", "starttime=now")
+        cluster.command("scontrol", "update", f"jobid={number}_0", "starttime=now", check=False)
     lost, fine = waiting.outcomes()
     assert (lost.end, lost.code) == (End.LOST, None)
     assert "lost" in lost.detail
     assert "requeue" in lost.detail or "twice" in lost.detail
     assert (fine.end, fine.stdout) == (End.EXITED, b"fine\n")
+    # the second time it was another node: the first one was down
+    assert sorted(nodes) == ["n1", "n2"]
+    for node in nodes:
+        cluster.bring_back(node)
 
 
 KILLED = """

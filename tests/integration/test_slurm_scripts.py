@@ -92,7 +92,7 @@ def start(folder: Path, job: JobFolder, task: int, **variables: str) -> subproce
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     environment = {
-        "PATH": f"{programs}:{os.environ['PATH']}", "RECORDS": str(records), "SLURM_ARRAY_TASK_ID": str(task), "HOME": "/home/me",
+        "PATH": f"{programs}:{os.environ['PATH']}", "RECORDS": str(records), "SLURM_ARRAY_TASK_ID": str(task), "HOME": "/root",
         "SLURM_JOB_ID": str(100 + task), "SLURMD_NODENAME": "node1", "SECRET": "of the submitter", "SLURM_CPUS_ON_NODE": "16",
         "ENROOT_RECORDS": str(records), **variables,
     }  # fmt: skip
