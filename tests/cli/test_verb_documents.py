@@ -33,7 +33,7 @@ def test_lock(in_workspace: Space, verb: Any, any_base: MadeImage) -> None:
     assert document["guards_written"] == ["overlays/tune/overlay.yaml"]
     assert document["transfer"] == {"requests": 0, "downloaded_bytes": 0, "uploaded_bytes": 0}
     text = verb("lock", "tuned")
-    assert text.out == f"{space.lock_path()}\n"
+    assert text.out == "manifests/tuned/target.lock.json\n"
     assert "not proven" in text.err
 
 
@@ -151,7 +151,7 @@ def test_build(in_workspace: Space, verb: Any, any_base: MadeImage) -> None:
     assert document["missing_blobs"] == []
     assert document["unchanged"] is False
     again = verb("build", "tuned")
-    assert again.out == document["reference"] + "\n"
+    assert again.out == f"oci:build/tuned@{space.digest()}\n"
     assert "unchanged" in again.err
 
 
