@@ -113,6 +113,16 @@ def test_a_cancelled_step_is_lost_though_the_job_completes(made: Made, debian_im
     assert (outcome.end, outcome.code, outcome.machine["state"]) == (End.LOST, None, "COMPLETED"), outcome
 
 
+def test_a_job_out_of_time_is_told_as_such(made: Made, debian_image: CheckedImage) -> None:  # noqa: F811
+    cluster, runner, folder = made
+    waiting = Waiting(runner, debian_image, Job(FOR_EVER, 600))
+    assert is_gone(lambda: not begun(folder))
+    cluster.command("scontrol", "update", f"jobid={numbers(folder)[0]}_0", "endtime=now")
+    (outcome,) = waiting.outcomes()
+    assert (outcome.end, outcome.machine["state"]) == (End.DEADLINE, "TIMEOUT"), outcome
+    assert outcome.stdout == b"begun\n"
+
+
 def test_a_lost_node_means_one_requeue_and_then_a_lost_job(made: Made, debian_image: CheckedImage) -> None:  # noqa: F811
     cluster, runner, folder = made
     waiting = Waiting(runner, debian_image, Job(FOR_EVER, 600), Job(python("print('fine')"), 60))

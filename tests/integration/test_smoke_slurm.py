@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from real_slurm import RealSlurm
-from runner_laws import mounts_below
+from runner_laws import is_gone, mounts_below
 from test_slurm_array import site_at
 from test_smoke_containers import INERT, Patched, patched, verdicts  # noqa: F401  (a fixture)
 
@@ -69,6 +69,14 @@ sites:
 """
 
 
+def killed_when_handed_in(command: list[str], cluster: RealSlurm, jobs: Path) -> None:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=cluster.environment
+    ) as first:
+        assert is_gone(lambda: not list(jobs.glob("tasks-*/submissions/*.number")), 60)
+        first.kill()
+
+
 @pytest.mark.parametrize("oci", [True, False])
 def test_the_verb_at_a_slurm_site(
     patched: Patched,  # noqa: F811
@@ -99,6 +107,8 @@ def test_the_verb_at_a_slurm_site(
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=cluster.environment, timeout=180
         )
+        arrays = set(cluster.command("squeue", "-h", "-t", "all", "-O", "ArrayJobID").split())
+    assert len(arrays) == 1, "what the killed process handed in was handed in again"
     document = json.loads(done.stdout)
     steps = {one["name"]: one["verdict"] for one in document["steps"]}
     if oci:
