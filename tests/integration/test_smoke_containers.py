@@ -219,9 +219,8 @@ def test_the_base_is_no_patched_image(patched: Patched, runner: Runner) -> None:
     assert "it did not run in the image" in result.judgement.reason
 
 
+@pytest.mark.parametrize("runner", ["oci"], indirect=True)
 def test_the_engine_is_served_and_compared_inside_one_container(patched: Patched, runner: Runner) -> None:
-    if runner.name != "oci":
-        pytest.skip("one runner shows it; the jobs are the same")
     result = run_smoke(patched.request(("engine", "parity", "overlay")), runner)
     assert verdicts(result) == dict.fromkeys(("engine", "parity", "overlay"), "passed"), result.judgement
     logs = [name for name in result.steps[0].outputs if "server-" in name]
