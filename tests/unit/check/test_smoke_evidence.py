@@ -172,3 +172,23 @@ def test_unknown_steps_and_missing_targets_are_errors_of_the_caller(
     assert main(["smoke", "tuned", "--step", "pyton", "--runner", "host", *where]) == 2
     assert "did you mean python?" in capsys.readouterr().err
     assert main(["smoke", *where]) == 2
+
+
+def test_the_verb_leaves_evidence_and_answers_with_it(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the host there is no image: what asks for one is invalid, whatever the host's own packages are."""
+    where = ["-C", str(bench.space.root), "--cache", str(bench.cache), "--platform", "linux/amd64", "--json"]
+    asked = ["smoke", "tuned", "--runner", "host", "--junit", str(tmp_path / "j.xml")]
+    assert main([*asked, "--step", "files", *where]) == 0
+    document = json.loads(capsys.readouterr().out)
+    folder = bench.space.root / "build" / "smoke" / "tuned" / "amd64"
+    assert json.loads((folder / "evidence.json").read_bytes()) == document
+    assert (document["verdict"], document["complete"]) == ("passed", False)
+    assert not (folder / "statement.json").exists()
+    assert (tmp_path / "j.xml").read_bytes() == (folder / "junit.xml").read_bytes()
+    assert main([*asked, "--step", "python", *where]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert (document["verdict"], document["runner"]) == ("invalid", "host")
+    assert main(["smoke", "tuned", "--show", *where]) == 3
+    assert json.loads(capsys.readouterr().out) == document
