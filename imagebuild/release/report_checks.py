@@ -22,6 +22,10 @@ from imagebuild.waiver.facts import TargetFacts
 
 SIZE_LIMIT = 16 << 20
 FILE_LIMIT = 1000
+DEPTH = 12
+"""Levels of a JSON value that are looked at."""
+PART_LIMIT = 500
+"""Parts of one step."""
 SMOKE = "smoke-evidence"
 ACCURACY = ("gsm8k-gate", "gsm8k-comparison")
 
@@ -37,12 +41,13 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One smoke step; `seconds` None where nobody took the time."""
+    """One smoke step; `seconds` None where nobody took the time.  `parts` are what was looked at in it and is not good."""
 
     name: str
     verdict: Verdict
     reason: str
     seconds: float | None = None
+    parts: tuple[StepResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +183,12 @@ def _step(value: Mapping[str, Any]) -> StepResult:
             Verdict.NOT_PROVEN,
             f"no verdict is known by the name {clean(str(value.get('verdict')), 60)!r}",
         )
+    listed = _list(value.get("parts"))[:PART_LIMIT]
+    parts = [_step({**one, "parts": None}) for one in listed if isinstance(one, dict)]
     seconds = value.get("seconds")
     good = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < 1e9
-    return StepResult(name, verdict, reason, float(seconds) if good and seconds is not None else None)
+    taken = float(seconds) if good and seconds is not None else None
+    return StepResult(name, verdict, reason, taken, tuple(one for one in parts if not one.verdict.good))
 
 
 def accuracy_results(
@@ -226,23 +234,27 @@ def _foreign(facts: TargetFacts, result: AccuracyResult) -> Iterator[str]:
                 yield f"{role}: {clean(str(image), 200)} is none of this lock's images"
 
 
-def words_of(value: Any) -> str:
-    """A JSON value in words for people, keys sorted."""
+def words_of(value: Any, depth: int = 0) -> str:
+    """A JSON value in words for people, keys sorted; what is nested deeper than DEPTH is left out."""
+    if depth > DEPTH:
+        return "…"
     if isinstance(value, dict):
-        return "; ".join(f"{clean(str(key), 80)}: {words_of(one)}" for key, one in sorted(value.items()))
+        return "; ".join(f"{clean(str(key), 80)}: {words_of(one, depth + 1)}" for key, one in sorted(value.items()))
     if isinstance(value, list):
-        return ", ".join(words_of(one) for one in value)
+        return ", ".join(words_of(one, depth + 1) for one in value)
     return "" if value is None else clean(str(value), 300)
 
 
-def _digests(value: Any) -> Iterator[Digest]:
-    """Every sha256 digest that a JSON value names."""
+def _digests(value: Any, depth: int = 0) -> Iterator[Digest]:
+    """Every sha256 digest that a JSON value names, down to DEPTH."""
+    if depth > DEPTH:
+        return
     if isinstance(value, dict):
         for one in value.values():
-            yield from _digests(one)
+            yield from _digests(one, depth + 1)
     elif isinstance(value, list):
         for one in value:
-            yield from _digests(one)
+            yield from _digests(one, depth + 1)
     elif isinstance(value, str):
         text = value.rpartition("@")[2] if "@" in value else value
         try:

@@ -230,10 +230,11 @@ EVIDENCE = "Evidence is shown as it lies there; whose signature counts is for ve
 
 
 def _smoke_table(one: SmokeResult) -> Markup:
-    rows: list[list[Child]] = [
-        [step.name, verdict_mark(step.verdict), step.reason, "" if step.seconds is None else f"{step.seconds:.1f}"]
-        for step in one.steps
-    ]
+    rows: list[list[Child]] = []
+    for step in one.steps:
+        seconds = "" if step.seconds is None else f"{step.seconds:.1f}"
+        rows.append([step.name, verdict_mark(step.verdict), step.reason, seconds])
+        rows += [[f"{step.name}: {part.name}", verdict_mark(part.verdict), part.reason, ""] for part in step.parts]
     where = f"{one.platform}, {one.of}" if one.platform else one.of
     caption: list[Child] = [f"Smoke steps on {where}"]
     if not one.counts:

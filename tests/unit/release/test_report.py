@@ -174,6 +174,19 @@ def test_a_step_that_the_evidence_leaves_out_is_not_run(space: SmallWorkspace, v
     assert verb("report", "tuned", "--json").document["smoke"] == "not-run"
 
 
+def test_what_went_wrong_inside_a_step_is_named(space: SmallWorkspace, verb: Any) -> None:
+    parts = [
+        {"name": "engine.envs", "verdict": "failed", "reason": "another file was imported"},
+        {"name": "engine.extra", "verdict": "passed", "reason": ""},
+    ]
+    steps = [{"name": "python", "verdict": "failed", "reason": "1 of 2", "seconds": 1, "parts": parts}]
+    smoke_evidence(space, "amd64", manifest(space, "amd64"), steps=steps)
+    text = page(space, verb)
+    assert "python: engine.envs</th>" in text
+    assert "another file was imported" in text
+    assert "engine.extra</th>" not in text
+
+
 def test_an_unknown_verdict_is_never_good(space: SmallWorkspace, verb: Any) -> None:
     for arch in ("amd64", "arm64"):
         steps = [{"name": name, "verdict": "PASS"} for name in ("files", "python")]
