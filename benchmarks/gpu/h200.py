@@ -6,7 +6,7 @@
     python benchmarks/gpu/h200.py judge   --carried DIR --out DIR
 
 `--carried` holds base/, tools (imagebuild's requirements and lm-eval), oci/ (runc, crun), data/ (GSM8K) and model/ (a GGUF file).
-The image comes from the committed lock: its digest is compared with `--image`, so what runs here is what was built elsewhere.
+The image comes from the committed lock and is verified against it, so what runs here is what was built elsewhere.
 The image holds vLLM and its requirements; the machine's Python 3.12 with torch, C compiler and CUDA are bound in.
 """
 
@@ -114,6 +114,9 @@ def write_sites(options: argparse.Namespace) -> None:
         "time_limit": "30m",
     }
     env["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
+    env["TRITON_LIBCUDA_PATH"] = (
+        "/usr/local/nvidia/lib64"  # else Triton asks ldconfig, and the image has no cache of it
+    )
     env["IMAGEBUILD_DRIVER_LIBRARIES"] = driver_folder()
     sites = {"h200": {**common, "scratch": str(options.carried / "scratch"), "env": env}}
     for number in (0, 1):
