@@ -48,13 +48,14 @@ class EngineSettings:
 @dataclass(frozen=True, slots=True)
 class ArmResult:
     """What became of an arm.  `finished` is None where no question was asked: the judgement says why, or that a run of
-    before holds.  `run` is what gate and compare read."""
+    before holds (`reused`).  `run` is what gate and compare read."""
 
     arm: str
     folder: Path
     judgement: Judgement
     run: Run | None = None
     summary: Mapping[str, Any] = field(default_factory=no_entries)
+    reused: bool = False
 
     def to_json(self) -> dict[str, Any]:
         scores = dict(self.run.claimed) if self.run is not None else {}
@@ -204,4 +205,5 @@ def _finished(request: RunRequest) -> ArmResult | None:
         Judgement(Verdict.PASSED, "the run of before counts, and was not run again"),
         run,
         summary,
+        True,
     )

@@ -1,10 +1,15 @@
-"""What the accuracy gate leaves behind: its document, JUnit, and the in-toto test result of the image that it judged."""
+"""What accuracy runs and their gate leave behind: documents, JUnit, and in-toto test results of the images.
+
+A run by itself leaves a predicate, which `attest` can sign for the image that it served; it is no statement, so that the
+threshold of one arm is never taken for the gate's answer.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from imagebuild.attest.predicates.check_result import CONTENT_ID, check_result
 from imagebuild.attest.predicates.types import RESULTS, TEST_RESULT
@@ -12,7 +17,8 @@ from imagebuild.attest.statement import Statement
 from imagebuild.check import protocol
 from imagebuild.check.gate import Demands, Gate
 from imagebuild.check.junit import Case, junit_xml
-from imagebuild.check.results import Run
+from imagebuild.check.results import FILTERS, Run
+from imagebuild.check.verdicts import Judgement, Verdict
 from imagebuild.content.canonical import canonical_json
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import atomic_write, io_faults
@@ -24,6 +30,7 @@ from imagebuild.target.serve import Gsm8k
 
 STATEMENT = "statement.json"
 GATE = "gate.json"
+PREDICATE = "predicate.json"
 KEPT = ("meta_env.json", "summary.json", "answers.jsonl", "server.log")
 """Files of a run that evidence names by digest, beside lm-eval's own."""
 
@@ -79,18 +86,7 @@ def gate_statement(
     if image is None or str(gate.verdict) not in RESULTS:
         return None
     digest, served = image
-    task = protocol.task_document(Path("test.jsonl"), Path("train.jsonl"))
-    asked = {
-        "threshold": str(demands.threshold),
-        "margin": str(demands.margin),
-        "arms": list(demands.arms),
-        "max_null": demands.max_null,
-    }
-    configuration = {
-        "task gsm8k": Digest.of(json.dumps(task, sort_keys=True).encode()),
-        "gate": Digest.of(canonical_json(asked)),
-        **_questions(runs),
-    }
+    configuration = _configuration(runs, demands)
     locked = lock is not None and digest in {lock.result.digest, *(one.manifest for one in lock.result.platforms)}
     content_id = served or (lock.result.content_id if lock is not None and locked else None)
     if content_id is not None:
@@ -109,10 +105,68 @@ def gate_statement(
         if lock is not None
         else None,
     )
-    predicate |= {"demands": asked, "reason": gate.reason}
+    predicate |= {"demands": _asked(demands), "reason": gate.reason}
     if lock is not None and locked and lock.result.digest != digest:
         predicate["index"] = str(lock.result.digest)
     return Statement.about(digest, TEST_RESULT, predicate, gate.target)
+
+
+def run_predicate(run: Run, judgement: Judgement, demands: Demands, finished: int) -> dict[str, Any] | None:
+    """The test result of one arm: both filters against the threshold.  None for a run that does not count, that is not
+    over all of its questions, or whose answers were cut."""
+    settings = run.meta.get("settings")
+    data = settings.get("dataset") if isinstance(settings, dict) else None
+    whole = isinstance(data, dict) and run.questions == data.get("questions")
+    if judgement.verdict is not Verdict.PASSED or not whole or (settings or {}).get("max_tokens_asked") is not None:
+        return None
+    passed: list[str] = []
+    failed: list[str] = []
+    for name in FILTERS:
+        right, total = run.right(name), len(run.samples.get(name, {}))
+        good = total > 0 and right >= demands.threshold * total
+        (passed if good else failed).append(f"{name}: {right}/{total}, threshold {demands.threshold}")
+    configuration = _configuration({"run": run}, demands)
+    content = run.meta.get("content_id")
+    if content:
+        configuration["content id"] = Digest.parse(str(content))
+    predicate = check_result(
+        "gsm8k",
+        "failed" if failed else "passed",
+        configuration=configuration,
+        evidence=run_files(run),
+        finished=finished,
+        passed=passed,
+        failed=failed,
+    )
+    return {**predicate, "arm": run.meta.get("arm"), "image": run.meta.get("image_digest")}
+
+
+def store_predicate(folder: Path, predicate: Mapping[str, Any] | None) -> None:
+    """Writes predicate.json into a run's folder; one of before that no longer holds is removed."""
+    path = folder / PREDICATE
+    if predicate is None:
+        with io_faults(path, "removing"):
+            path.unlink(missing_ok=True)
+    else:
+        atomic_write(path, (json.dumps(predicate, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _configuration(runs: Mapping[str, Run], demands: Demands) -> dict[str, Digest]:
+    task = protocol.task_document(Path("test.jsonl"), Path("train.jsonl"))
+    return {
+        "task gsm8k": Digest.of(json.dumps(task, sort_keys=True).encode()),
+        "gate": Digest.of(canonical_json(_asked(demands))),
+        **_questions(runs),
+    }
+
+
+def _asked(demands: Demands) -> dict[str, Any]:
+    return {
+        "threshold": str(demands.threshold),
+        "margin": str(demands.margin),
+        "arms": list(demands.arms),
+        "max_null": demands.max_null,
+    }
 
 
 def _questions(runs: Mapping[str, Run]) -> dict[str, Digest]:

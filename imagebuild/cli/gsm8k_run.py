@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             errors.append((arm, result))
             session.output.note(f"{arm}: {result.message}")
         else:
+            _record(session, target, result)
             results.append(result)
             session.output.note(f"{arm}: {result.judgement.verdict}: {result.judgement.reason}")
     if errors:
@@ -92,6 +93,15 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         )
     verdicts = [worst(result.judgement.verdict for result in results).exit_code] if results else []
     return worst_exit_code([*verdicts, *(error.exit_code for _, error in errors)])
+
+
+def _record(session: Session, target: Target, result: ArmResult) -> None:
+    from imagebuild.check.gate_record import demands_of, run_predicate, store_predicate
+    from imagebuild.host import clock
+
+    if result.run is not None and not result.reused:
+        demands = demands_of(target, session.workspace.series(target))
+        store_predicate(result.folder, run_predicate(result.run, result.judgement, demands, clock.now()))
 
 
 def _arms(arguments: argparse.Namespace, target: Target) -> list[str]:

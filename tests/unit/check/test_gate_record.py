@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from imagebuild.check.gate import Demands, Gate, decide
-from imagebuild.check.gate_record import gate_junit, gate_statement, store_gate
+from imagebuild.check.gate_record import gate_junit, gate_statement, run_predicate, store_gate, store_predicate
 from imagebuild.check.results import Run, load_run
+from imagebuild.check.verdicts import Judgement, Verdict
 from imagebuild.content.digest import Digest
 from imagebuild.waiver.evidence import load_evidence, parse_record
 
@@ -94,3 +95,33 @@ def test_junit_shows_each_check_and_never_passes_what_is_unknown(judged: Judged)
     assert (suite.get("errors"), suite.get("skipped"), suite.get("failures")) == ("1", "1", "0")
     failed = ElementTree.fromstring(gate_junit(judged(wrong=40)[0]))[0]
     assert failed.get("failures") == "4"
+
+
+def test_one_arm_by_itself_leaves_a_predicate_that_is_no_statement(judged: Judged, tmp_path: Path) -> None:
+    runs = judged(wrong=40)[1]
+    counts = Judgement(Verdict.PASSED, "the run counts")
+    good, bad = (run_predicate(runs[arm], counts, DEMANDS, 0) for arm in ("off", "on"))
+    assert good is not None
+    assert bad is not None
+    assert (good["result"], bad["result"]) == ("PASSED", "FAILED")
+    assert bad["failedTests"][0] == "strict-match: 260/300, threshold 0.90"
+    assert (good["image"], good["check"]) == (str(PATCHED), "gsm8k")
+    assert {"name": "content id", "digest": {"sha256": CONTENT.hex}} in good["configuration"]
+    store_predicate(tmp_path, good)
+    assert parse_record((tmp_path / "predicate.json").read_bytes(), "x") is None
+    store_predicate(tmp_path, None)
+    assert not (tmp_path / "predicate.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, Verdict.INVALID),
+        ({"settings": {"dataset": {**DATA, "questions": 1319}}}, Verdict.PASSED),
+        ({"settings": {"dataset": DATA, "max_tokens_asked": 16}}, Verdict.PASSED),
+    ],
+)
+def test_what_does_not_count_by_itself_leaves_nothing(
+    judged: Judged, changes: dict[str, Any], verdict: Verdict
+) -> None:
+    assert run_predicate(judged(**changes)[1]["on"], Judgement(verdict, "x"), DEMANDS, 0) is None

@@ -74,6 +74,10 @@ def test_several_arms_in_one_call(space: SmallWorkspace, verb: Verb) -> None:
     assert meta["switch_proof"][0]["overlay"] == "tune"
     assert meta["content_id"] == space.lock()["result"]["content_id"]
     assert (meta["image_digest"], meta["identity"]) == (None, "installed files; no image was started")
+    stated = (folder / "predicate.json").read_bytes()
+    assert json.loads(stated)["result"] == "PASSED"
+    assert verb("--runner", "host", "--arm", "on")[0] == 0
+    assert (folder / "predicate.json").read_bytes() == stated
     # the base of before is not base any more: what is installed is patched
     code, found, _ = verb("--runner", "host", "--arm", "base", "--limit", "3", "--output", str(space.root / "other"))
     assert (code, found["verdict"]) == (3, "invalid")
