@@ -1,6 +1,7 @@
 """A runner for tests: jobs are processes of this machine, the images are not looked at."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,7 @@ class StandInRunner:
         self.closed = True
         for server in self.servers:
             server.stop()
+            shutil.rmtree(server.folder)
 
     def wait_gone(self) -> bool:
         until = time.monotonic() + 10
