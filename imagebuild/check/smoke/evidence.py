@@ -191,4 +191,23 @@ def load_evidence_document(path: Path) -> dict[str, Any]:
             expected=str(SCHEMA_VERSION),
             found=str(value.get("schemaVersion"))[:80],
         )
+    wrong = _misshapen(value)
+    if wrong is not None:
+        raise InputError("check.not-evidence", f"{path} is not as a smoke test writes it: {wrong}")
     return value
+
+
+def _misshapen(value: Mapping[str, Any]) -> str | None:
+    """What keeps evidence from being shown; None for nothing.  Its meaning is not judged."""
+    if value.get("verdict") not in tuple(Verdict):
+        return f"verdict {str(value.get('verdict'))[:80]!r}"
+    for key in ("image", "hardware", "tool", "left_out"):
+        if not isinstance(value.get(key, {}), dict):
+            return f"{key} is no object"
+    accelerators = value.get("hardware", {}).get("accelerators", [])
+    rows = [("steps", value["steps"]), ("accelerators", accelerators)]
+    rows += [("parts", step.get("parts", [])) for step in value["steps"] if isinstance(step, dict)]
+    for key, listed in rows:
+        if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+            return f"{key} is no list of objects"
+    return None

@@ -155,8 +155,22 @@ def test_a_part_of_the_steps_is_said_to_be_one(bench: Bench, tmp_path: Path) -> 
     assert "only files, which is not the whole smoke test" in evidence_text(document)
 
 
+SHAPED = {"kind": "smoke-evidence", "schemaVersion": 1, "verdict": "passed", "steps": []}
+
+
 @pytest.mark.parametrize(
-    "value", [[], {"kind": "verification"}, {"kind": "smoke-evidence", "schemaVersion": 2, "steps": []}]
+    "value",
+    [
+        [],
+        {"kind": "verification"},
+        {**SHAPED, "schemaVersion": 2},
+        {**SHAPED, "verdict": "fine"},
+        {**SHAPED, "verdict": None},
+        {**SHAPED, "steps": ["python"]},
+        {**SHAPED, "steps": [{"name": "python", "parts": "all"}]},
+        {**SHAPED, "image": "sha256:…"},
+        {**SHAPED, "hardware": {"accelerators": ["H200"]}},
+    ],
 )
 def test_what_is_no_evidence_is_not_shown(tmp_path: Path, value: Any) -> None:
     (tmp_path / "e.json").write_text(json.dumps(value))
@@ -192,3 +206,10 @@ def test_the_verb_leaves_evidence_and_answers_with_it(
     assert (document["verdict"], document["runner"]) == ("invalid", "host")
     assert main(["smoke", "tuned", "--show", *where]) == 3
     assert json.loads(capsys.readouterr().out) == document
+
+
+def test_evidence_with_little_in_it_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "e.json").write_text(json.dumps({**SHAPED, "steps": [{"seconds": "long"}], "hardware": {}}))
+    code, text = shown(capsys, "--show", str(tmp_path / "e.json"))
+    assert code == 0
+    assert "nothing is known of it" in text
