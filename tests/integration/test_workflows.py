@@ -212,3 +212,10 @@ def test_a_refused_waiver_fails_the_plan_unless_it_is_only_shown(space: SmallWor
         runner.job("plan", skip=("Install",))
         assert bool(runner.failures) is failed, runner.ran
     assert "refused" in (runner.temp / "summary.md").read_text()
+
+
+def test_a_target_that_does_not_exist_fails_the_plan(space: SmallWorkspace, tmp_path: Path) -> None:
+    runner = machine(space, tmp_path, **{"inputs.targets": "tuned nowhere"})
+    runner.job("plan", skip=("Install", "Waivers"))
+    assert [name for _, name, _, _ in runner.failures] == ["Matrix"]
+    assert "smoke" not in runner.outputs
