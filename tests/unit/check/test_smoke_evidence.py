@@ -213,3 +213,26 @@ def test_evidence_with_little_in_it_is_shown(tmp_path: Path, capsys: pytest.Capt
     code, text = shown(capsys, "--show", str(tmp_path / "e.json"))
     assert code == 0
     assert "nothing is known of it" in text
+
+
+COMMITTED = Path(__file__).parents[3] / "manifests/h200-vllm/evidence/smoke"
+
+
+def test_the_committed_evidence_of_real_accelerators_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    document = json.loads((COMMITTED / "evidence.json").read_bytes())
+    jsonschema.Draft202012Validator(json.loads(SCHEMA.read_bytes())).validate(document)
+    missing = [
+        output["name"]
+        for step in document["steps"]
+        for output in step["outputs"]
+        if not list((COMMITTED / "outputs").glob(f"sha256-{output['sha256']}.*"))
+    ]
+    assert not missing
+    statement = json.loads((COMMITTED / "statement.json").read_bytes())
+    told = {one["name"]: one["digest"]["sha256"] for one in statement["predicate"]["evidence"]}
+    for name in ("evidence.json", "junit.xml"):
+        assert told[name] == Digest.of((COMMITTED / name).read_bytes()).hex
+    code, text = shown(capsys, "--show", str(COMMITTED / "evidence.json"))
+    assert (code, text.splitlines()[-1]) == (0, "passed: h200-vllm (linux/amd64): 9 steps")
+    assert "NVIDIA H200 9.0" in text
