@@ -28,11 +28,29 @@ def cluster() -> Iterator[RealSlurm]:
 
 
 @pytest.fixture(scope="module")
-def runner(cluster: RealSlurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    folder = tmp_path_factory.mktemp("jobs")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("jobs")
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The nodes' own."""
+    return tmp_path_factory.mktemp("disk")
+
+
+@pytest.fixture(scope="module")
+def runner(cluster: RealSlurm, folder: Path, disk: Path) -> Iterator[Runner]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(cluster.conf))
-        site = Site("test", "slurm", partition="test", container="oci", job_folder=str(folder), time_limit=1800)
+        site = Site(
+            "test",
+            "slurm",
+            partition="test",
+            container="oci",
+            job_folder=str(folder),
+            scratch=str(disk),
+            time_limit=1800,
+        )
         made = open_runner("slurm", site=site)
         assert made.available() is None
         yield made
@@ -49,6 +67,8 @@ def test_law_with_a_folder(law: str, runner: Runner, debian_image: CheckedImage,
     WITH_FOLDER[law](runner, debian_image, tmp_path / "folder")
 
 
-def test_nothing_is_left(cluster: RealSlurm, runner: Runner, tmp_path: Path) -> None:
+def test_nothing_is_left(runner: Runner, folder: Path, disk: Path, tmp_path: Path) -> None:
     runner.close()
     assert mounts_below(tmp_path) == []
+    assert list(folder.iterdir()) == []
+    assert list(disk.iterdir()) == []

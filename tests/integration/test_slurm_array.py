@@ -27,7 +27,11 @@ FOR_EVER = python("print('begun', flush=True); import time; time.sleep(3600)")
 
 
 def site_at(folder: Path) -> Site:
-    return Site("test", "slurm", partition="test", container="oci", job_folder=str(folder), time_limit=1800, gpus=1)
+    disk = folder.with_name(f"{folder.name}-disk")
+    disk.mkdir(parents=True, exist_ok=True)
+    return Site(
+        "test", "slurm", partition="test", container="oci", job_folder=str(folder), scratch=str(disk), time_limit=1800, gpus=1
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +105,9 @@ def test_a_cancelled_job_is_lost_whatever_srun_says(made: Made, debian_image: Ch
     (outcome,) = waiting.outcomes()
     assert (outcome.end, outcome.code, outcome.machine["state"]) == (End.LOST, None, "CANCELLED")
     assert "CANCELLED" in outcome.detail
+    assert is_gone(lambda: list(folder.with_name(f"{folder.name}-disk").iterdir())), (
+        "something stays on the node's disk"
+    )
 
 
 def test_a_cancelled_step_is_lost_though_the_job_completes(made: Made, debian_image: CheckedImage) -> None:  # noqa: F811

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from imagebuild.check.runner import CheckedImage, Job, Outcome, Server
-from imagebuild.check.runners.place import Place, laid_out
+from imagebuild.check.runners.place import Place, laid_out, remove_tree
 from imagebuild.check.runners.rootfs import Rootfs
 from imagebuild.check.runners.serving import Live
 from imagebuild.check.slurm.array import Batch
@@ -15,6 +16,7 @@ from imagebuild.check.slurm.client import SlurmClient
 from imagebuild.check.slurm.container import BundleContainer, Container, PyxisContainer
 from imagebuild.check.slurm.server import start_server
 from imagebuild.check.slurm.task import Task
+from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
 from imagebuild.errors import InputError, UnavailableError
 from imagebuild.target.site import Site
 
@@ -48,7 +50,8 @@ class SlurmRunner:
         self._folder = Path(folder)
         self._client = client or SlurmClient()
         self._live = Live()
-        self._unpacked = Rootfs(self._folder / "images", keep=place.keep)
+        # others may use the images, and jobs that outlive this process: `close` decides when they go
+        self._images = Rootfs(self._folder / "images", keep=True)
 
     def available(self) -> str | None:
         return self._client.available()
@@ -78,8 +81,17 @@ class SlurmRunner:
         return self._live.add(server)
 
     def close(self) -> None:
+        """Stops servers, and removes unpacked images, if no job of anybody is on its way that may need one."""
         self._live.close()
-        self._unpacked.close()
+        images = self._folder / "images"
+        if self._place.keep or not images.is_dir():
+            return
+        if any(one.is_dir() for kind in ("tasks-*", "server-*") for one in self._folder.glob(kind)):
+            return
+        trash = self._folder / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        with io_faults(images, "removing"):
+            images.rename(trash)
+        remove_tree(trash)
 
     def _tasks(self, jobs: Sequence[tuple[CheckedImage, Job]]) -> list[Task]:
         reason = self._client.available()
@@ -94,4 +106,4 @@ class SlurmRunner:
     def _container(self) -> Container:
         if self._site.container == "pyxis":
             return PyxisContainer(self._site)
-        return BundleContainer(self._unpacked.of)
+        return BundleContainer(self._images.of)

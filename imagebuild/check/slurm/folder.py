@@ -59,22 +59,28 @@ class JobFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """For this process alone; the lock goes with the process.  Raises RefusedError `check.slurm-busy`."""
-        with io_faults(self.path, "making"):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(
-                self.path.with_name(self.path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
-        try:
+        lock = self.path.with_name(self.path.name + ".lock")
+        while True:
+            with io_faults(self.path, "making"):
+                lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
+                os.close(handle)
                 raise RefusedError(
                     "check.slurm-busy",
                     f"another process waits for the same tasks in {self.path}",
                     hint="wait for it, or end it and give the command again",
                 ) from error
+            if _is_at(handle, lock):
+                break
+            os.close(handle)  # who held it removed the file when it was done
+        try:
             yield
         finally:
+            if not self.path.exists():
+                lock.unlink(missing_ok=True)
             os.close(handle)
 
     @property
@@ -144,3 +150,10 @@ class JobFolder:
                 return stream.read(OUTPUT_LIMIT)
         except OSError:
             return b""
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False

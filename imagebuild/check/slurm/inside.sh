@@ -31,20 +31,20 @@ child=$!
 # Slurm sends it to every process of a step.
 trap ': >"$state/stopped"' TERM
 (
-    # Killing this shell alone would leave its `sleep` behind.
+    # Killing this shell alone would leave its `sleep` behind; a `sleep` that a signal ended is no deadline.
     trap 'kill "$nap"; exit' TERM
     if [ "$watch" = 1 ]; then
         left=$limit
         while [ "$left" -gt 0 ] && [ ! -e "$state/stop" ]; do
             sleep 1 &
             nap=$!
-            wait "$nap"
+            wait "$nap" || exit
             left=$((left - 1))
         done
     else
         sleep "$limit" &
         nap=$!
-        wait "$nap"
+        wait "$nap" || exit
     fi
     [ -e "$state/stop" ] || : >"$state/overrun"
     kill -TERM "$child"

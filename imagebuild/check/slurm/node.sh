@@ -144,7 +144,7 @@ running=$!
     trap 'kill "$nap"; exit' TERM
     sleep $((deadline + grace + allowance)) &
     nap=$!
-    wait "$nap"
+    wait "$nap" || exit
     : >"$state/overrun"
     scancel --signal=KILL "$SLURM_JOB_ID.0"
     sleep 30
