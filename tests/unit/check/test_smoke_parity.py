@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from imagebuild.check.smoke.expected import module_of
 from imagebuild.check.smoke.result import together
 from imagebuild.check.smoke.step_kernel import judged as kernel_parts
 from imagebuild.check.smoke.step_overlay import judged as overlay_part
+from imagebuild.check.smoke.step_parity import _verdicts as claimed
 from imagebuild.check.smoke.step_parity import distance
 from imagebuild.check.verdicts import Verdict
 from imagebuild.target.lock_types import RootFact
@@ -214,3 +216,44 @@ def test_programs_for_the_inside_need_python_3_8_and_nothing_else(name: str) -> 
             assert imported.name.partition(".")[0] != "imagebuild"
         if isinstance(node, ast.ImportFrom):
             assert (node.module or "").partition(".")[0] != "imagebuild"
+
+
+CLAIMS = [
+    ("on", "reordered", True, "passed"),
+    ("on", None, True, "passed"),
+    ("on", "bitwise", True, "failed"),
+    ("on", "bitwise", False, "passed"),
+    ("off", "reordered", True, "failed"),
+    ("off-again", "lower-precision", True, "failed"),
+    ("off", "reordered", False, "passed"),
+    ("patched", "reordered", True, "passed"),
+    ("patched", "bitwise", True, "failed"),
+    ("patched", None, True, "not-proven"),
+    ("patched", None, False, "passed"),
+]
+
+
+@pytest.mark.parametrize(("arm", "numerics", "differs", "verdict"), CLAIMS)
+def test_what_a_difference_means_depends_on_the_arm_and_the_claim(
+    bench: Bench, arm: str, numerics: str | None, differs: bool, verdict: str
+) -> None:
+    request = bench.request()
+    request = replace(request, overlays=tuple(replace(one, numerics=numerics) for one in request.overlays))
+    spread = distance(BASE, BASE)
+    other = answers([(5, -0.25), (6, -0.25)], [(7, -1.0), (8, -2.0)]) if differs else BASE
+    (found,) = claimed(request, {arm: distance(BASE, other)}, spread)
+    assert str(found.judgement.verdict) == verdict
+    if differs:
+        assert "0.25 at most" in found.judgement.reason
+
+
+def test_a_change_that_is_always_on_has_one_arm_and_no_switch_step(bench: Bench, tmp_path: Path) -> None:
+    request = bench.request()
+    plain = tuple(replace(one, switch=None, proof=None) for one in request.overlays)
+    request = replace(request, overlays=plain)
+    assert "switch" not in request.wanted_steps
+    assert request.left_out["switch"] == "no overlay has a switch"
+    assert request.complete
+    result = run_smoke(replace(request, steps=("engine", "parity")), UnpackedRunner(tmp_path))
+    assert [one.name for one in result.steps[0].parts] == ["patched"]
+    assert [str(one.verdict) for one in result.steps] == ["passed", "passed"]
