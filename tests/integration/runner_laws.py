@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
+import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from runner_image import MARK, PYTHON
+from tools import missing
 
 from imagebuild.check.runner import CheckedImage, End, Job, Mount, Runner
 from imagebuild.host.clock import monotonic, sleep
@@ -183,6 +187,21 @@ def serves_and_stops(runner: Runner, image: CheckedImage) -> None:
     assert server.stop() is outcome
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         raise AssertionError("it still listens")
+
+
+AS_USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+"""What starts a program as nobody, from root."""
+
+
+def for_users(folder: Path) -> None:
+    """Lets every user reach a folder of the test's; ends the test where this Python is not for every user."""
+    tried = subprocess.run([*AS_USER, sys.executable, "-c", "import json"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        missing(f"other users cannot run this Python: {tried.stderr[-200:]}")
+    top = Path(tempfile.gettempdir())
+    for path in (folder, *folder.parents):
+        if path != top and path.is_relative_to(top):
+            path.chmod(path.stat().st_mode | 0o055)
 
 
 def mounts_below(folder: Path) -> list[str]:

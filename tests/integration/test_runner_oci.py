@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import KILLED, LAWS, WITH_FOLDER, is_gone, mounts_below, processes_with, python
+from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, mounts_below, processes_with, python
 from tools import missing, program, root
 from unpackers import tree, umoci
 
@@ -101,9 +101,9 @@ def test_a_user_runs_it_in_a_namespace_of_his_own(debian_image: CheckedImage, tm
     """As nobody: no file of the run belongs to anybody else."""
     assert isinstance(debian_image.source, LayoutSource)
     root()
-    setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for_users(tmp_path)
     probe = subprocess.run(
-        [*setpriv, "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "true"],
+        [*AS_USER, "unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "true"],
         capture_output=True,
         text=True,
         check=False,
@@ -114,15 +114,12 @@ def test_a_user_runs_it_in_a_namespace_of_his_own(debian_image: CheckedImage, tm
     shutil.copytree(debian_image.source.path, layout)
     scratch.mkdir()
     os.chown(scratch, 65534, 65534)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder != Path("/tmp") and str(folder).startswith("/tmp/"):
-            folder.chmod(0o755)
     text = (
         KILLED.replace("runner.run(", "print(runner.available(), runner.run(")
         .replace("86400))", "600)))")
         .replace("86399", "0.1")
     )
-    command = [*setpriv, sys.executable, "-c", text, "oci", str(layout), json.dumps({"scratch": str(scratch)})]
+    command = [*AS_USER, sys.executable, "-c", text, "oci", str(layout), json.dumps({"scratch": str(scratch)})]
     environment = {**os.environ, "IMAGEBUILD_CACHE": str(scratch / "cache"), "HOME": str(scratch)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 from container_engine import Podman
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import KILLED, LAWS, WITH_FOLDER, is_gone, mounts_below
+from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, mounts_below
+from tools import missing, program, root
 
 from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner
 from imagebuild.check.runners import open_runner
@@ -102,3 +104,59 @@ def test_an_interrupted_process_leaves_nothing(engine: Podman, debian_image: Che
     finally:
         begun.kill()
         begun.wait()
+
+
+BY_A_USER = """
+import json, sys
+from pathlib import Path
+from runner_laws import LAWS, WITH_FOLDER
+from imagebuild.check.images import checked_image
+from imagebuild.check.runner import Job
+from imagebuild.check.runners import open_runner
+from imagebuild.oci.layout import LayoutSource
+from imagebuild.oci.platform import Platform
+
+home = Path(sys.argv[1])
+image = checked_image(LayoutSource(home / "layout"), "real", Platform("linux", "amd64"))
+runner = open_runner("podman", options=json.loads(sys.argv[2]))
+assert runner.available() is None, runner.available()
+WITH_FOLDER["runs with files and environment"](runner, image, home / "folder")
+LAWS["serves and stops"](runner, image)
+print(runner.run(image, Job(("/bin/true",), 60)).machine["rootless"])
+runner.close()
+"""
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """Below a path of a few letters: podman's sockets lie below the user's run folder, and take long ones with long waits."""
+    folder = Path(tempfile.mkdtemp(prefix="user-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_podman_of_a_user_keeps_the_same_laws(debian_image: CheckedImage, short_folder: Path) -> None:  # noqa: F811
+    """As nobody, who gets numbers of users for the time of the test: no file that is left belongs to another one."""
+    assert isinstance(debian_image.source, LayoutSource)
+    root()
+    program("newuidmap")
+    for_users(short_folder)
+    home = short_folder / "home"
+    (home / "run").mkdir(parents=True)
+    shutil.copytree(debian_image.source.path, home / "layout")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 65534, 65534)
+    (short_folder / "numbers").write_text("nobody:200000:65536\n")
+    shell = 'mount --bind "$1" /etc/subuid && mount --bind "$1" /etc/subgid || exit 99; shift; exec "$@"'
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", shell, "sh", str(short_folder / "numbers")]
+    options = ["--storage-driver", "overlay", "--cgroup-manager", "cgroupfs", "--runtime", program("runc")]
+    command += [*AS_USER, sys.executable, "-c", BY_A_USER, str(home), json.dumps(options)]
+    paths = {"HOME": home, "XDG_RUNTIME_DIR": home / "run", "IMAGEBUILD_CACHE": home / "cache"}
+    environment = {**os.environ, **{name: str(path) for name, path in paths.items()}}
+    environment |= {"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=home)
+    if done.returncode == 99:
+        missing(f"users get no numbers here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True\n"
+    assert {path.lstat().st_uid for path in home.rglob("*")} == {65534}
