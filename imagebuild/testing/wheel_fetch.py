@@ -7,6 +7,7 @@ with is used as it is, and no index is named here.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -168,9 +169,11 @@ def _download(pin: WheelPin, temporary: Path, progress: Progress | None) -> Path
 def _arrived(folder: Path) -> int:
     """Bytes of the largest file below the folder: pip downloads to one name and copies to another."""
     largest = 0
-    for path in folder.rglob("*"):
-        try:
-            largest = max(largest, path.stat().st_size)
-        except OSError:
-            continue
+    # pip removes folders of its own meanwhile: walking them passes over what is gone
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                largest = max(largest, os.stat(os.path.join(place, name)).st_size)
+            except OSError:
+                continue
     return largest

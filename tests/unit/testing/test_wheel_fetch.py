@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_wheel import make_wheel, pin_of
 
 from imagebuild.content.digest import Digest
 from imagebuild.errors import InputError, UnavailableError
+from imagebuild.testing import wheel_fetch
 from imagebuild.testing.wheel_fetch import VLLM, WheelPin, obtain, pip_command, wheel_folder
 
 
@@ -73,3 +76,17 @@ def test_pip_is_asked_for_the_wheels_platform(tmp_path: Path) -> None:
 def test_a_pin_names_a_wheel(name: str) -> None:
     with pytest.raises(InputError):
         WheelPin(name, Digest("0" * 64), 1)
+
+
+def test_a_folder_that_pip_removes_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "here").write_bytes(b"x" * 7)
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert wheel_fetch._arrived(tmp_path) == 7
