@@ -111,6 +111,7 @@ if [ "$restarts" -gt 1 ]; then finish lost null "the node was lost twice"; fi
 if [ "$(uname -m)" != "$machine" ]; then finish not-started null "the node is $(uname -m), the image is for $machine"; fi
 
 # What an earlier try on a lost node left is no part of this one.
+rm -rf "$local_disk/imagebuild-$SLURM_JOB_ID".*
 rm -rf "$task/out" "$task/stdout" "$task/stderr" "$state/started" "$state/code" "$state/overrun" "$state/stopped" "$state/refused"
 mkdir "$task/out" && chmod 1777 "$task/out"
 

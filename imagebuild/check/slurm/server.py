@@ -129,9 +129,13 @@ class SlurmServer:
             while self._clock() < until and self._job.status(0) is None:
                 self._pause(_PAUSE)
             status = self._job.status(0)
-            self._client.cancel(self._number)
+            if status is None:
+                self._client.cancel(self._number)
+            # a job that wrote down its end still clears up on its node
             while (state := self._state()) is not None and state.live and self._clock() < until + GRACE:
                 self._pause(_PAUSE)
+            if state is None or state.live:
+                self._client.cancel(self._number)
             if status is not None and status.code is not None:
                 found = Ending(End.EXITED, status.code, "stopped on request")
             else:
