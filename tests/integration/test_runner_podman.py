@@ -63,9 +63,13 @@ def runs_something(runner: Runner, image: CheckedImage) -> None:
     runner.close()
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(engine: Podman, debian_image: CheckedImage) -> None:  # noqa: F811
+def test_what_a_killed_process_left_is_removed_by_the_next(
+    engine: Podman,
+    debian_image: CheckedImage,  # noqa: F811
+    tmp_path: Path,
+) -> None:
     assert isinstance(debian_image.source, LayoutSource)
-    options = json.dumps({"options": engine.base[1:]})
+    options = json.dumps({"options": engine.base[1:], "scratch": str(tmp_path)})
     begun = subprocess.Popen([sys.executable, "-c", KILLED, "podman", str(debian_image.source.path), options])
 
     def running() -> str:
