@@ -126,14 +126,27 @@ def parse_margin(text: str) -> Decimal:
     return margin
 
 
-def run_faults(run: Run, name: str, max_null: int = 0) -> Iterator[str]:
-    """Why a run does not count, in words; nothing where it does.  More than `max_null` null or empty answers void it."""
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """How many answers may be null or empty, and how many cut off at the longest length, before a run is void."""
+
+    null: int = 0
+    truncated: int = 13
+
+
+DEFAULT_LIMITS = AnswerLimits()
+
+
+def run_faults(run: Run, name: str, limits: AnswerLimits = DEFAULT_LIMITS) -> Iterator[str]:
+    """Why a run does not count, in words; nothing where it does."""
     for fault in run.faults:
         yield f"{name}: {fault}"
     counts = run.counts
     lost = max((counts.null or 0) + (counts.empty or 0), 0)
-    if lost > max_null:
-        yield f"{name}: {lost} null or empty answers, at most {max_null} allowed"
+    if lost > limits.null:
+        yield f"{name}: {lost} null or empty answers, at most {limits.null} allowed"
+    if (counts.truncated or 0) > limits.truncated:
+        yield f"{name}: {counts.truncated} answers cut off at the longest length, at most {limits.truncated} allowed"
     if counts.failed:
         yield f"{name}: {counts.failed} requests were never answered"
     if str(run.meta.get("acceptance", "real")) != "real":
@@ -219,10 +232,12 @@ def compare_filter(
     )
 
 
-def compare_runs(candidate: Run, reference: Run, margin: Decimal = DEFAULT_MARGIN, *, max_null: int = 0) -> Comparison:
+def compare_runs(
+    candidate: Run, reference: Run, margin: Decimal = DEFAULT_MARGIN, limits: AnswerLimits = DEFAULT_LIMITS
+) -> Comparison:
     """The comparison with its verdict: that of the worse filter, `invalid` where either run does not count."""
     unpaired = list(pairing_faults(candidate, reference))
-    faults = [*run_faults(candidate, "candidate", max_null), *run_faults(reference, "reference", max_null), *unpaired]
+    faults = [*run_faults(candidate, "candidate", limits), *run_faults(reference, "reference", limits), *unpaired]
     filters: tuple[FilterComparison, ...] = ()
     if not unpaired and all(run.samples.get(name) for name in FILTERS for run in (candidate, reference)):
         filters = tuple(

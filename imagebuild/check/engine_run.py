@@ -195,7 +195,7 @@ def _finished(request: RunRequest) -> ArmResult | None:
         and run.meta.get("runner") == request.meta.get("runner")
         and (request.model is None or settings.get("model") == request.model)
     )
-    if not same or run.questions != request.expected or list(run_faults(run, request.arm, request.max_null)):
+    if not same or run.questions != request.expected or list(run_faults(run, request.arm, request.limits)):
         return None
     if request.proofs and not run.meta.get("switch_proof"):
         return None

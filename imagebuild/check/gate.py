@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from imagebuild.check import protocol
-from imagebuild.check.compare import Comparison, compare_runs, run_faults
+from imagebuild.check.compare import DEFAULT_LIMITS, AnswerLimits, Comparison, compare_runs, run_faults
 from imagebuild.check.results import FILTERS, Run
 from imagebuild.check.verdicts import Judgement, Verdict, worst
 from imagebuild.content.strict_yaml import no_entries
@@ -27,7 +27,7 @@ class Demands:
     threshold: Decimal
     margin: Decimal
     arms: tuple[str, ...]
-    max_null: int = 0
+    limits: AnswerLimits = DEFAULT_LIMITS
     needs_proof: bool = True
     dataset: str = str(protocol.TEST_DIGEST)
 
@@ -102,7 +102,7 @@ def decide(target: str, runs: Mapping[str, Run], demands: Demands) -> Gate:
     checks += _identities(runs, demands.arms)
     comparisons = {
         f"{candidate} against {reference}": compare_runs(
-            runs[candidate], runs[reference], demands.margin, max_null=demands.max_null
+            runs[candidate], runs[reference], demands.margin, demands.limits
         )
         for candidate, reference in (("off", "base"), ("on", "base"), ("on", "off"))
         if candidate in demands.arms and reference in demands.arms and candidate in runs and reference in runs
@@ -110,14 +110,14 @@ def decide(target: str, runs: Mapping[str, Run], demands: Demands) -> Gate:
     checks += [GateCheck(name, found.judgement) for name, found in comparisons.items()]
     churn = None
     if "base" in runs and AGAIN in runs:
-        churn = compare_runs(runs[AGAIN], runs["base"], demands.margin, max_null=demands.max_null)
+        churn = compare_runs(runs[AGAIN], runs["base"], demands.margin, demands.limits)
     lengths = {arm: run.meta.get("mean_acceptance_length") for arm, run in runs.items()}
     acceptance = {arm: float(length) for arm, length in lengths.items() if isinstance(length, int | float)}
     return Gate(target, tuple(checks), comparisons, churn, acceptance)
 
 
 def _of_arm(arm: str, run: Run, demands: Demands) -> Iterator[GateCheck]:
-    faults = [*run_faults(run, arm, demands.max_null), *_other_protocol(arm, run, demands)]
+    faults = [*run_faults(run, arm, demands.limits), *_other_protocol(arm, run, demands)]
     if arm == "on" and demands.needs_proof and not run.meta.get("switch_proof"):
         faults.append("on: nothing in this run proves that the switched branch ran")
     if faults:

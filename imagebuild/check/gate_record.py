@@ -15,6 +15,7 @@ from imagebuild.attest.predicates.check_result import CONTENT_ID, check_result
 from imagebuild.attest.predicates.types import RESULTS, TEST_RESULT
 from imagebuild.attest.statement import Statement
 from imagebuild.check import protocol
+from imagebuild.check.compare import AnswerLimits
 from imagebuild.check.gate import Demands, Gate
 from imagebuild.check.junit import Case, junit_xml
 from imagebuild.check.results import FILTERS, Run
@@ -43,7 +44,7 @@ def demands_of(target: Target, overlays: Sequence[Overlay]) -> Demands:
         asked.threshold_of(model),
         asked.margin,
         asked.arms,
-        asked.max_null,
+        AnswerLimits(asked.max_null, asked.max_truncated),
         needs_proof=any(overlay.switch is not None for overlay in overlays),
     )
 
@@ -165,7 +166,8 @@ def _asked(demands: Demands) -> dict[str, Any]:
         "threshold": str(demands.threshold),
         "margin": str(demands.margin),
         "arms": list(demands.arms),
-        "max_null": demands.max_null,
+        "max_null": demands.limits.null,
+        "max_truncated": demands.limits.truncated,
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from imagebuild.check import protocol
 from imagebuild.check.answers import Answer, AnswerLog
 from imagebuild.check.arms import ARMS
-from imagebuild.check.compare import run_faults
+from imagebuild.check.compare import DEFAULT_LIMITS, AnswerLimits, run_faults
 from imagebuild.check.endpoint import Client
 from imagebuild.check.metrics import acceptance_length, parse_counters
 from imagebuild.check.proofs import WantedProof, all_proven, counter_proof, unproven
@@ -52,7 +52,7 @@ class RunRequest:
     chat: bool = True
     max_tokens: int | None = None
     proofs: tuple[WantedProof, ...] = ()
-    max_null: int = 0
+    limits: AnswerLimits = DEFAULT_LIMITS
     deadline: float = 86_400.0
     meta: Mapping[str, Any] = field(default_factory=dict)
 
@@ -207,7 +207,7 @@ def _judge(run: Run, request: RunRequest, client: Client, models: list[str]) -> 
             Verdict.INFRASTRUCTURE,
             f"the server was lost; {run.counts.failed} questions were not answered, the answers so far are kept",
         )
-    faults = list(run_faults(run, request.arm, request.max_null))
+    faults = list(run_faults(run, request.arm, request.limits))
     if request.proofs and not run.meta.get("switch_proof"):
         faults.append(unproven(request.proofs))
     if len(models) > 1:

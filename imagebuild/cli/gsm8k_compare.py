@@ -25,12 +25,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-null", metavar="N", type=int, default=0, help="null or empty answers above which a run is void (0)"
     )
+    parser.add_argument(
+        "--max-truncated", metavar="N", type=int, default=13, help="answers cut off above which a run is void (13)"
+    )
     parser.add_argument("--concurrency", metavar="N", type=int, help="which run of a batched InferenceX artefact")
     parser.add_argument("--plot", metavar="FILE", help="also draw it: FILE.png or FILE.svg (extra `report`)")
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.check.compare import compare_figures, compare_runs, parse_margin
+    from imagebuild.check.compare import AnswerLimits, compare_figures, compare_runs, parse_margin
     from imagebuild.check.comparison_text import comparison_text, unpaired_text
     from imagebuild.check.plot import require_plot, store_plot
     from imagebuild.check.results import load_run
@@ -50,7 +53,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         load_run(Path(folder), concurrency=arguments.concurrency)
         for folder in (arguments.candidate, arguments.reference)
     )
-    found = compare_runs(candidate, reference, margin, max_null=arguments.max_null)
+    found = compare_runs(candidate, reference, margin, AnswerLimits(arguments.max_null, arguments.max_truncated))
     if plot is not None and found.filters:
         store_plot(found, plot)
     elif plot is not None:

@@ -23,6 +23,7 @@ from imagebuild.cli.session import Session
 if TYPE_CHECKING:
     from imagebuild.check.engine_run import ArmResult
     from imagebuild.check.gsm8k import RunRequest
+    from imagebuild.check.protocol import Dataset
     from imagebuild.target.document import Target
 
 
@@ -33,7 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="base, base-again, off or on; may be repeated (default: the arms of checks.gsm8k)",
     )  # fmt: skip
     parser.add_argument("--churn", action="store_true", help="run base once more, to know the churn of the base itself")
-    parser.add_argument("--data", metavar="PATH", required=True, help="folder with GSM8K's test.jsonl and train.jsonl")
+    parser.add_argument(
+        "--data", metavar="PATH", required=True,
+        help="folder with GSM8K's test.jsonl and train.jsonl, or hub:COMMIT for a revision of openai/gsm8k",
+    )  # fmt: skip
     parser.add_argument("--endpoint", metavar="URL", help="a running server, http://HOST:PORT; nothing is started then")
     parser.add_argument(
         "--runner", metavar="NAME", help="docker, podman, oci, slurm or host (default: the site's, else docker)"
@@ -140,8 +144,8 @@ def _each(arguments: argparse.Namespace, session: Session, target: Target, arms:
 
 
 def _request(arguments: argparse.Namespace, session: Session, target: Target, arm: str) -> RunRequest:
+    from imagebuild.check.compare import DEFAULT_LIMITS, AnswerLimits
     from imagebuild.check.gsm8k import RunRequest
-    from imagebuild.check.protocol import load_dataset
 
     asked = target.checks.gsm8k if target.checks is not None else None
     root = session.workspace.root / "build" / "gsm8k" / target.name
@@ -149,7 +153,7 @@ def _request(arguments: argparse.Namespace, session: Session, target: Target, ar
         folder=(Path(arguments.output) if arguments.output else root) / arm,
         target=target.name,
         arm=arm,
-        dataset=load_dataset(Path(arguments.data)),
+        dataset=_dataset(arguments, session),
         python=arguments.eval_python or sys.executable,
         model=arguments.model,
         context=arguments.context,
@@ -157,9 +161,19 @@ def _request(arguments: argparse.Namespace, session: Session, target: Target, ar
         limit=arguments.limit,
         chat=not arguments.completions,
         max_tokens=arguments.max_tokens,
-        max_null=asked.max_null if asked is not None else 0,
+        limits=AnswerLimits(asked.max_null, asked.max_truncated) if asked is not None else DEFAULT_LIMITS,
         meta=_declared(arguments, target),
     )
+
+
+def _dataset(arguments: argparse.Namespace, session: Session) -> Dataset:
+    from imagebuild.check.hub import fetch_dataset, parse_hub
+    from imagebuild.check.protocol import load_dataset
+
+    revision = parse_hub(arguments.data)
+    if revision is None:
+        return load_dataset(Path(arguments.data))
+    return fetch_dataset(revision, arguments.eval_python or sys.executable, session.cache / "gsm8k")
 
 
 def _asked(arguments: argparse.Namespace, session: Session, target: Target, request: RunRequest) -> ArmResult:

@@ -95,10 +95,10 @@ class DockerContainers:
             self._client.start(container)
 
     def state(self, container: str) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] | None = None
+        found: dict[str, Any] = {}
         with _unless(_NOT_FOUND), self._engine.faults(f"looking at the container {container[:40]}"):
-            found = self._client.inspect_container(container)["State"]
-        return found
+            found.update(self._client.inspect_container(container)["State"])
+        return found or None
 
     def logs(self, container: str, *, stdout: bool, stderr: bool, limit: int) -> bytes:
         kept = bytearray()

@@ -79,7 +79,8 @@ class Serve:
 class Gsm8k:
     """The accuracy gate: both filters reach `threshold` (a fraction; `thresholds` says another one for a model by its
     id), and the paired difference stays within `margin` (points).  A run has the first of `concurrency` requests in
-    flight unless it is told otherwise; more than `max_null` null answers void it."""
+    flight unless it is told otherwise; more than `max_null` null or empty answers void it, and so do more than
+    `max_truncated` that were cut off at the longest length (one in a hundred, if nothing is said)."""
 
     threshold: Decimal = Decimal("0.90")
     thresholds: Mapping[str, Decimal] = field(default_factory=no_entries)
@@ -87,6 +88,7 @@ class Gsm8k:
     arms: tuple[str, ...] = ARMS
     concurrency: tuple[int, ...] = (64,)
     max_null: int = 0
+    max_truncated: int = 13
 
     def threshold_of(self, *models: str | None) -> Decimal:
         """The threshold of the first of these model ids that the table names, else the common one."""
@@ -179,7 +181,13 @@ CHECKS = Object(
                         List(Integer("a number of requests", minimum=1, maximum=65_536), minimum=1, unique=True),
                         "requests in flight: a run takes the first, or the one that its option names",
                     ),
-                    "max_null": Field(Integer("a count", maximum=1319), "null answers above which a run is void"),
+                    "max_null": Field(
+                        Integer("a count", maximum=1319), "null or empty answers above which a run is void"
+                    ),
+                    "max_truncated": Field(
+                        Integer("a count", maximum=1319),
+                        "answers cut off at the longest length above which a run is void (13)",
+                    ),
                 },
                 "the accuracy gate",
                 lambda values: Gsm8k(**values),

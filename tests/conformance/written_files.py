@@ -49,7 +49,7 @@ GOOD: dict[str, Any] = {
         },
         "checks": {
             "smoke": {"steps": ["files", "python"], "deadline": "10m", "prompts": "checks/prompts.jsonl"},
-            "gsm8k": {"threshold": 0.9, "margin": 1.0, "arms": ["base", "on"], "concurrency": [70], "max_null": 3},
+            "gsm8k": {"threshold": 0.9, "margin": 1.0, "arms": ["base", "on"], "concurrency": [70], "max_null": 3, "max_truncated": 40},
         },
         "waiver": 4878,
     },

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from eval_python import eval_python
 
-from imagebuild.check.compare import compare_runs
+from imagebuild.check.compare import AnswerLimits, compare_runs
 from imagebuild.check.endpoint import Client, parse_endpoint
 from imagebuild.check.gsm8k import RunRequest, run_gsm8k
 from imagebuild.check.protocol import lm_eval_arguments, load_dataset, task_document
@@ -70,7 +70,9 @@ def test_the_same_server_gives_the_same_files_with_and_without_us(python: str, t
     script = Script(questions, wrong=[3, 11, 29], faults={5: ["empty"], 6: ["truncated"], 7: ["null"]})
     with OpenAIDouble(script) as double:
         plain = plainly(python, tmp_path / "plain", tmp_path, double.url)
-    request = RunRequest(tmp_path / "ours", "t", "base", load_dataset(tmp_path), python, concurrency=4, max_null=2)
+    request = RunRequest(
+        tmp_path / "ours", "t", "base", load_dataset(tmp_path), python, concurrency=4, limits=AnswerLimits(2)
+    )
     with OpenAIDouble(script) as double, Client(parse_endpoint(double.url)) as client:
         done = run_gsm8k(request, client)
     assert done.judgement.verdict is Verdict.PASSED, done.judgement.reason
@@ -90,6 +92,6 @@ def test_the_same_server_gives_the_same_files_with_and_without_us(python: str, t
     assert results[0]["task_hashes"] == results[1]["task_hashes"]
     assert all(row["prompt_hash"] and row["doc_hash"] for row in mine)
 
-    found = compare_runs(done.run, load_run(plain), max_null=2)
+    found = compare_runs(done.run, load_run(plain), limits=AnswerLimits(2))
     assert found.filters[0].table.discordant == 0
     assert found.filters[0].changed_responses == 0

@@ -90,7 +90,9 @@ def space() -> Iterator[Space]:
         "overlays": ["small-batches"],
         "roots": {"cpu_engine": {"python": "cpu_engine"}},
         "serve": serve,
-        "checks": {"gsm8k": {"threshold": 0.0, "margin": 20.0, "concurrency": [2], "max_null": 20}},
+        "checks": {
+            "gsm8k": {"threshold": 0.0, "margin": 20.0, "concurrency": [2], "max_null": 20, "max_truncated": 20}
+        },
     }
     (root / "manifests" / "cpu").mkdir(parents=True)
     (root / "manifests" / "cpu" / "target.yaml").write_text(json.dumps(target))
@@ -153,7 +155,16 @@ def test_three_arms_of_a_real_model_from_image_to_verdict(space: Space, tmp_path
     assert {one["reason"] for one in found["results"]} == {"the run of before counts, and was not run again"}
 
     compared = space.verb(
-        "gsm8k", "compare", str(runs["off"]), str(runs["base"]), "--margin", "50", "--max-null", "20"
+        "gsm8k",
+        "compare",
+        str(runs["off"]),
+        str(runs["base"]),
+        "--margin",
+        "50",
+        "--max-null",
+        "20",
+        "--max-truncated",
+        "20",
     )[1]
     assert compared["filters"][0]["questions"] == QUESTIONS
     assert compared["filters"][0]["changed_responses"] == 0, "the switch is off: the same tokens as the base's"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuild.check.compare import compare_figures, compare_runs, parse_margin
+from imagebuild.check.compare import AnswerLimits, compare_figures, compare_runs, parse_margin
 from imagebuild.check.comparison_text import comparison_text, unpaired_text
 from imagebuild.check.plot import store_plot
 from imagebuild.check.results import load_run
@@ -106,9 +106,18 @@ def test_null_answers_up_to_the_limit_are_allowed(make_run: MakeRun) -> None:
     summary = {"counts": {"null": 2, "empty": 0, "truncated": 1, "failed": 0}}
     a = load_run(make_run("a", [True] * 8, summary=summary))
     b = load_run(make_run("b", [True] * 8))
-    assert compare_runs(a, b, Decimal(99), max_null=2).judgement.verdict is Verdict.NON_INFERIOR
+    assert compare_runs(a, b, Decimal(99), AnswerLimits(2)).judgement.verdict is Verdict.NON_INFERIOR
     assert a.counts.truncated == 1
     assert b.counts.truncated is None
+
+
+def test_more_answers_cut_off_than_declared_void_a_run(make_run: MakeRun) -> None:
+    a = load_run(make_run("a", [True] * 20, summary={"counts": {"null": 0, "empty": 0, "truncated": 14, "failed": 0}}))
+    b = load_run(make_run("b", [True] * 20))
+    found = compare_runs(a, b, Decimal(99)).judgement
+    assert found.verdict is Verdict.INVALID
+    assert found.reason == "candidate: 14 answers cut off at the longest length, at most 13 allowed"
+    assert compare_runs(a, b, Decimal(99), AnswerLimits(truncated=14)).judgement.verdict is Verdict.NON_INFERIOR
 
 
 def test_a_duplicate_question_is_a_fault(make_run: MakeRun) -> None:

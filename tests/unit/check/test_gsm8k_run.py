@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from imagebuild.check.compare import AnswerLimits
 from imagebuild.check.endpoint import Client, parse_endpoint
 from imagebuild.check.gsm8k import RunRequest, run_gsm8k
 from imagebuild.check.metrics import acceptance_length, parse_counters
@@ -116,7 +117,7 @@ def test_what_voids_a_run(runs: Runs, script: dict[str, Any], request_: dict[str
 
 
 def test_null_answers_that_the_target_allows(runs: Runs) -> None:
-    assert runs.run({"max_null": 1}, faults={2: ["null"]}).judgement.verdict is Verdict.PASSED
+    assert runs.run({"limits": AnswerLimits(1)}, faults={2: ["null"]}).judgement.verdict is Verdict.PASSED
 
 
 @pytest.mark.parametrize(
