@@ -172,7 +172,7 @@ def test_a_change_goes_from_lock_to_a_signed_release(
     # the artifact of evidence, as it comes to the release's machine
     smoke = space.root / "build" / "smoke" / "tuned"
     assert list(smoke.rglob("junit.xml"))
-    shutil.move(smoke, runner.temp / "evidence" / "evidence-smoke-tuned-amd64")
+    shutil.move(smoke, runner.temp / "evidence" / "evidence-smoke@tuned@amd64")
     runner.job("release", skip=("Install",))
     assert runner.failures == []
     summary = (runner.temp / "summary.md").read_text()
