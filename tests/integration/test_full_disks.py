@@ -58,7 +58,7 @@ def refused(verb: Any, *words: str | Path) -> dict[str, Any]:
 @pytest.mark.parametrize("leave", [0, 4096, 12288])
 def test_a_full_cache(in_workspace: Any, verb: Any, tiny: Tiny, tmp_path: Path, leave: int) -> None:
     space: SmallWorkspace = in_workspace()
-    with tiny(tmp_path / "cache", 64) as cache:
+    with tiny(tmp_path / "cache", 256) as cache:
         fill(cache, leave)
         before = space.snapshot()
         refused(verb, "lock", "tuned", "--complete", "--cache", cache)
