@@ -100,11 +100,11 @@ def verb(space: Path, *words: str) -> str:
 
 def prepare(name: str, folder: Path) -> tuple[Path, str, str, str]:
     """A workspace with the target on a runnable base; base digest, built digest and platform."""
-    for pin in CHANGE_WHEELS:
-        obtain(pin)
-    for pin in needed(name):
-        if not (wheel_folder() / pin.filename).is_file():
-            missing(f"{pin.filename} is not in {wheel_folder()}")
+    for pin in (*CHANGE_WHEELS, *needed(name)):
+        try:
+            obtain(pin)
+        except ImagebuildError as error:
+            missing(str(error))
     if STAND_INS[name].architecture == "arm64":
         emulate_arm64()
     try:
