@@ -34,6 +34,19 @@ def _free_port() -> int:
         return int(held.getsockname()[1])
 
 
+def _settled(link: Path) -> str:
+    """What a tag points at.
+
+    distribution truncates the link before it writes it, and goes on with a request whose client was killed: an empty
+    link is a write under way, which its own readers must wait for too.
+    """
+    for _ in range(200):
+        if text := link.read_text():
+            return text
+        time.sleep(0.01)
+    raise AssertionError(f"{link} stays empty: the registry was interrupted while it wrote a tag")
+
+
 class RealRegistry:
     """distribution 2.8 below `folder`.  `host` is HOST:PORT, spoken to over plain HTTP."""
 
@@ -122,7 +135,7 @@ class RealRegistry:
             link = Path(folder, "current", "link")
             if link.parent.parent.parent.name == "tags" and link.is_file():
                 parts = link.relative_to(root).parts
-                out[f"{'/'.join(parts[:-5])}:{parts[-3]}"] = link.read_text()
+                out[f"{'/'.join(parts[:-5])}:{parts[-3]}"] = _settled(link)
         return out
 
     def incomplete(self) -> list[str]:
