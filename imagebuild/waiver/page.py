@@ -13,7 +13,7 @@ from pathlib import Path
 
 from imagebuild.content.files import io_faults
 from imagebuild.errors import InputError
-from imagebuild.waiver.headings import section_of
+from imagebuild.waiver.headings import also_means, section_of
 
 SIZE_LIMIT = 1 << 20
 """Bytes of a page; what a search may look over at a time is bounded in each pattern, so that time stays with size."""
@@ -117,8 +117,10 @@ class Page:
         return int(found[1]) if found else None
 
     def section(self, key: str) -> Section | None:
-        """The section of that meaning: the first one, with the lines of later ones of the same meaning behind it."""
+        """The section of that meaning: the first one, with the lines of later ones of the same meaning behind it.  Where no
+        heading means just that, the first one that means it beside something else."""
         same = [one for one in self.sections if one.key == key]
+        same = same or [one for one in self.sections if key in also_means(one.heading, one.text)][:1]
         if not same:
             return None
         first = same[0]

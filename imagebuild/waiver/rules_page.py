@@ -73,11 +73,11 @@ def check_sections(page: Page) -> Iterator[Finding]:
 
 
 _CONDITION = re.compile(
-    r"\b(?:when|once|after|until|as soon as|if|upon|condition)\b|\bonce\b|merged|ships|carries|lands|当|待|直到|一旦|之后|后|合并",
+    r"\b(?:when|once|after|until|as soon as|if|upon|condition)\b|\bonce\b|merged|ships|carries|contains|includes|lands|当|待|直到|一旦|之后|后|合并",
     re.IGNORECASE,
 )
 _SELF = re.compile(
-    r"\b(?:this|the) waiver|waiver (?:file|page|goes|is deleted)|本豁免|豁免(?:文件|页面)|waiver/", re.IGNORECASE
+    r"\b(?:this|the) waiver|waiver (?:file|page|goes|is deleted)|[本此该]豁免|豁免(?:文件|页面)|waiver/", re.IGNORECASE
 )
 _FILE = re.compile(
     r"(?<![\w.*/-])(?:[\w.*-]{1,200}/){1,40}[\w.*-]+|(?<![\w*-])[\w*-]{1,200}\.(?:py|sh|ya?ml|md|patch|diff|csv|json|Dockerfile|so|co|toml|cfg)\b"

@@ -46,6 +46,43 @@ def test_an_underlined_heading_and_another_level_are_headings_too(judged: Judge)
     assert judged(text) == {}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("## Upstream PRs and links", "## Upstream tracking"),
+        ("## Upstream PRs and links", "## Upstream status and review gate"),
+        ("## What Is Patched", "## What changes and limits"),
+        ("## Removal Plan", "## Validation and removal"),
+        ("## WHY the stock image can't run this", "## Necessity"),
+        ("## config covered", "## Scope"),
+        ("once a nightly carries", "from the first nightly on that contains"),
+    ],
+)
+def test_the_same_in_other_words(judged: Judge, old: str, new: str) -> None:
+    assert old in PAGE
+    assert judged(PAGE.replace(old, new), severities=("blocking", "warning")).keys() == {"waiver.no-base-evidence"}
+
+
+def test_one_heading_may_mean_two_sections(judged: Judge) -> None:
+    """`What changes and why` is both; a heading of its own goes before."""
+    start, end = PAGE.index("## WHY"), PAGE.index("## Upstream PRs")
+    without = PAGE[:start] + PAGE[end:]
+    assert "waiver.section-missing" in judged(without)
+    assert judged(without.replace("## What Is Patched", "## What changes and why")) == {}
+
+
+def test_a_scope_that_speaks_of_the_patch_says_what_is_patched(judged: Judge) -> None:
+    start, end = PAGE.index("## config"), PAGE.index("## WHY")
+    scope = "## Scope\n\n`fix_engine.sh` applies a {} to the installed engine, engine #41.\n\n"
+    assert judged(PAGE[:start] + scope.format("patch") + PAGE[end:]) == {}
+    assert "waiver.section-missing" in judged(PAGE[:start] + scope.format("setting") + PAGE[end:])
+
+
+def test_a_chinese_page_in_other_words_passes(judged: Judge) -> None:
+    text = CHINESE.replace("## 上游链接", "## 上游跟踪").replace("## 适用范围", "## 范围").replace("本豁免", "此豁免")
+    assert judged(text.replace("## 补丁内容", "## 补丁与限制"), "310_zh.md") == {}
+
+
 @pytest.mark.parametrize("name", ["PENDING-310.md", "stride-fix.md", "310-fix.md", "v310.md"])
 def test_rule_1_the_name_is_a_number(judged: Judge, name: str) -> None:
     assert judged(PAGE, name).keys() == {"waiver.file-name"}
