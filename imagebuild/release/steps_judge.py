@@ -43,8 +43,8 @@ class WaiverStep:
         return Decision(Action.CHECK, f"the policy asks for no waiver; {number} is named in the release if it passes")
 
     def run(self) -> Mapping[str, Any]:
-        """Raises RefusedError `release.no-waiver`, `release.waiver-refused`, `release.waiver-expired`, and what reading
-        the waiver raises where the policy asks for one."""
+        """Raises RefusedError `release.no-waiver`, `release.waiver-of-others`, `release.waiver-refused`,
+        `release.waiver-expired`, and what reading the waiver raises where the policy asks for one."""
         release, request = self._release, self._release.request
         number = request.target.waiver
         if number is None:
@@ -62,6 +62,16 @@ class WaiverStep:
             if self._asked():
                 raise
             return self._left_out(number, error.message)
+        if request.name not in report.targets:
+            if self._asked():
+                raise RefusedError(
+                    "release.waiver-of-others",
+                    f"waiver {number} does not cover {request.name}",
+                    expected=f"a waiver with {request.name} among its `targets`",
+                    found=", ".join(report.targets),
+                    hint=f"imagebuild waiver new NUMBER --target {request.name}",
+                )
+            return self._left_out(number, f"it covers {', '.join(report.targets)}, not {request.name}")
         if not report.passed:
             if self._asked():
                 raise _refused(number, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,26 @@ def test_a_refused_waiver_stops_a_release_that_needs_one_and_is_left_out_of_any_
     ran = verb("release", "tuned", "--push", *space.key, "--json")
     assert ran.code == 0, ran.err
     assert "does not pass" in ran.document["warnings"][0]
+    assert space.release_file()["predicate"]["waiver"] is None
+
+
+def test_a_waiver_of_another_target_is_none(waived: Callable[..., Space], verb: Verb) -> None:
+    """Whatever it says of the other image, and however well it passes."""
+    space = waived()
+    other = space.small.folder().with_name("other")
+    shutil.copytree(space.small.folder(), other)
+    (other / "target.yaml").write_text((other / "target.yaml").read_text().replace('"tuned"', '"other"'))
+    assert verb("lock", "other", "--complete").code == 0
+    page = space.root / "waivers" / "77.yaml"
+    page.write_text(page.read_text(encoding="utf-8").replace("targets: [tuned]", "targets: [other]"), encoding="utf-8")
+    assert verb("waiver", "render", "77").code == 0
+    assert verb("waiver", "check", "77").code == 0
+    ran = verb("release", "tuned", *space.key, "--json")
+    assert (ran.code, ran.document["code"]) == (1, "release.waiver-of-others")
+    space.policy()
+    ran = verb("release", "tuned", *space.key, "--json")
+    assert ran.code == 0, ran.err
+    assert "not tuned" in ran.document["warnings"][0]
     assert space.release_file()["predicate"]["waiver"] is None
 
 
