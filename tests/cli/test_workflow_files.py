@@ -47,6 +47,13 @@ def test_jobs_may_only_read(path: Path) -> None:
     assert not any("permissions" in job for job in workflow["jobs"].values())
 
 
+def test_the_called_workflow_gets_the_secrets_that_it_names_and_no_other() -> None:
+    called = yaml.safe_load((TEMPLATES / "images.yaml").read_text(encoding="utf-8"))
+    calling = yaml.safe_load((TEMPLATES / "images-on-change.yaml").read_text(encoding="utf-8"))
+    wanted = called[True]["workflow_call"]["secrets"]  # YAML 1.1 reads `on` as true
+    assert calling["jobs"]["images"]["secrets"] == {name: f"${{{{ secrets.{name} }}}}" for name in wanted}
+
+
 def test_every_command_names_a_verb_and_options_that_it_has(verb: Any) -> None:
     known = {one.name for one in VERBS}
     helps: dict[tuple[str, ...], str] = {}
