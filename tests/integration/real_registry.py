@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
+import re
 import subprocess
 import time
 import urllib.request
@@ -20,18 +20,13 @@ from imagebuild.content.digest import Digest
 from imagebuild.testing.images import MadeImage
 
 _CONFIG = """version: 0.1
-log: {{level: error}}
+log: {{level: info, accesslog: {{disabled: true}}}}
 storage:
   filesystem: {{rootdirectory: {storage}}}
   delete: {{enabled: true}}
-http: {{addr: "127.0.0.1:{port}"}}
+http: {{addr: "127.0.0.1:0"}}
 """
-
-
-def _free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
+_LISTENING = re.compile(r"listening on (127\.0\.0\.1:[0-9]+)")
 
 
 def _settled(link: Path) -> str:
@@ -58,22 +53,21 @@ class RealRegistry:
 
     def __enter__(self) -> RealRegistry:
         server = program("docker-registry")
-        port = _free_port()
-        self.host = f"127.0.0.1:{port}"
         config = self.folder / "config.yml"
-        config.write_text(_CONFIG.format(storage=self.folder / "storage", port=port))
+        config.write_text(_CONFIG.format(storage=self.folder / "storage"))
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [server, "serve", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        for _ in range(400):
-            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
-            try:
-                urllib.request.urlopen(f"http://{self.host}/v2/", timeout=2).close()
+        for _ in range(1200):
+            said = (self.folder / "log").read_text()
+            assert self._process.poll() is None, said[-2000:]
+            if found := _LISTENING.search(said):
+                # it took the port itself: one chosen for it could be another server's by the time that it listens
+                self.host = found[1]
                 return self
-            except OSError:
-                time.sleep(0.05)
-        raise AssertionError("docker-registry does not answer")
+            time.sleep(0.05)
+        raise AssertionError(f"docker-registry does not listen: {said[-2000:]}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

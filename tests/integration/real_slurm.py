@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 
 import tools
+from ports import free_ports
+from processes import ancestors, descendants, name_of
 
 NODES = ("n1", "n2")
 PATIENCE = 60.0
@@ -29,17 +31,6 @@ RunTimeKill="runc --rootless=false --root={root} kill -a %n.%u.%j.%s.%t"
 RunTimeDelete="runc --rootless=false --root={root} delete --force %n.%u.%j.%s.%t"
 """
 """oci.conf for runc (Slurm's containers page, `RunTimeRun`)."""
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 class RealSlurm:
@@ -191,7 +182,7 @@ PartitionName=test Nodes={",".join(NODES)} Default=YES MaxTime=60 State=UP
         self.stop_daemon(node, signal.SIGKILL)
         found = self._steps(node)
         # the managers of steps first, or they tell the controller of the others' end
-        managers = {parent for pid in found for parent in ancestors(pid) if _name(parent).startswith("slurmstepd")}
+        managers = {parent for pid in found for parent in ancestors(pid) if name_of(parent).startswith("slurmstepd")}
         for pid in (*managers, *(child for one in (*managers, *found) for child in descendants(one)), *found):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -254,28 +245,3 @@ PartitionName=test Nodes={",".join(NODES)} Default=YES MaxTime=60 State=UP
         for path in sorted((self.folder / "log").glob("*")):
             texts.append(f"== {path.name}\n" + path.read_text(errors="replace")[-2000:])
         return "\n".join(texts)
-
-
-def _name(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
-
-
-def ancestors(pid: int) -> list[int]:
-    """Process ids above `pid`, nearest first."""
-    out: list[int] = []
-    with contextlib.suppress(OSError):
-        while (pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])) > 1:
-            out.append(pid)
-    return out
-
-
-def descendants(pid: int) -> list[int]:
-    """Process ids below `pid`, deepest first."""
-    out: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                out += [*descendants(int(child)), int(child)]
-    return out

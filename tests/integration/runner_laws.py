@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ports import free_ports
 from runner_image import MARK, PYTHON
 from tools import missing
 
@@ -164,9 +165,7 @@ def tells_exit_codes(runner: Runner, image: CheckedImage) -> None:
 
 
 def serves_and_stops(runner: Runner, image: CheckedImage) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     server = runner.serve(image, Job(python(SERVE, str(port)), 120), port)
     try:
         host, told = server.address
@@ -217,16 +216,6 @@ def is_gone(question: Callable[[], object], seconds: float = 30) -> bool:
             return False
         sleep(0.05)
     return True
-
-
-def processes_with(word: str) -> list[int]:
-    """Numbers of the processes whose command line holds a word."""
-    out = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if word.encode() in path.read_bytes():
-                out.append(int(path.parent.name))
-    return out
 
 
 LAWS: Mapping[str, Callable[[Runner, CheckedImage], None]] = {

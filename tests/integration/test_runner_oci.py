@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import name_of, processes_with
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, mounts_below, processes_with, python
+from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, mounts_below, python
 from tools import missing, program, root
 from unpackers import tree, umoci
 
@@ -81,7 +82,7 @@ def test_a_job_ends_with_the_process_that_was_killed(debian_image: CheckedImage,
     begun = subprocess.Popen(command)
     try:
         until = monotonic() + 120
-        while not any(Path(f"/proc/{pid}/comm").read_text() == "sleep\n" for pid in processes_with(mark)):
+        while "sleep" not in map(name_of, processes_with(mark)):
             assert monotonic() < until
             assert begun.poll() is None
             sleep(0.05)
@@ -89,7 +90,7 @@ def test_a_job_ends_with_the_process_that_was_killed(debian_image: CheckedImage,
         begun.send_signal(signal.SIGKILL)
         begun.wait()
     assert is_gone(lambda: processes_with(mark))
-    assert mounts_below(scratch) == []
+    assert is_gone(lambda: mounts_below(scratch))
     (left,) = (scratch / "runs").iterdir()
     assert is_gone(lambda: any(left.name in folders for _, folders, _ in os.walk("/sys/fs/cgroup")))
     runner = open_runner("oci", scratch=scratch, keep=True)
