@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from real_slurm import RealSlurm
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import LAWS, WITH_FOLDER, mounts_below
+from runner_laws import LAWS, WITH_FOLDER, is_gone, mounts_below
 
 from imagebuild.check.runner import CheckedImage, Runner
 from imagebuild.check.runners import open_runner
@@ -71,4 +71,5 @@ def test_nothing_is_left(runner: Runner, folder: Path, disk: Path, tmp_path: Pat
     runner.close()
     assert mounts_below(tmp_path) == []
     assert list(folder.iterdir()) == []
-    assert list(disk.iterdir()) == []
+    # a task tells its end before it clears up its node's disk
+    assert is_gone(lambda: list(disk.iterdir()))
