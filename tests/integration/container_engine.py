@@ -71,11 +71,14 @@ class Podman:
         words = ["create", "--network=none", "--ulimit=host", *options, "--entrypoint", command[0]]
         container = self.call(*words, *(("--name", name) if name else ()), image, *command[1:]).stdout.split()[-1]
         done = self.call("start", "--attach", container, check=False)
-        for _ in range(100):
+        for _ in range(600):
             shown = self.call("inspect", "--format", "{{.State.Status}} {{.State.ExitCode}}", container).stdout.split()
             if shown[0] == "exited":
                 break
+            assert shown[0] != "created", f"the container does not start: {done.stderr[-2000:]}"
             time.sleep(0.1)
+        else:
+            raise AssertionError(f"the container stays {shown[0]}: {done.stderr[-2000:]}")
         if not name:
             self.call("rm", "--force", container, check=False)
         return subprocess.CompletedProcess(done.args, int(shown[1]), done.stdout, done.stderr)

@@ -26,17 +26,17 @@ def eval_python() -> str:
     """IMAGEBUILD_TEST_EVAL_PYTHON names one; else a virtual environment is made with pip where programs are required."""
     named = os.environ.get("IMAGEBUILD_TEST_EVAL_PYTHON")
     kept = cache_folder() / "test" / f"lm-eval-{LM_EVAL}-{sys.version_info[0]}.{sys.version_info[1]}"
-    for candidate in (named, sys.executable, str(kept / "bin" / "python")):
+    for candidate in (named, sys.executable):
         if candidate and has_lm_eval(candidate):
             return candidate
-    if not REQUIRED:
-        missing(f"no Python with lm-eval {LM_EVAL} (IMAGEBUILD_TEST_EVAL_PYTHON)")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with open(kept.with_suffix(".lock"), "wb") as lock:
-        # another process may be making the same one
+        # another process may be making the same one, and lm-eval's own metadata says nothing of what it still lacks
         fcntl.flock(lock, fcntl.LOCK_EX)
         if has_lm_eval(str(kept / "bin" / "python")):
             return str(kept / "bin" / "python")
+        if not REQUIRED:
+            missing(f"no Python with lm-eval {LM_EVAL} (IMAGEBUILD_TEST_EVAL_PYTHON)")
         subprocess.run([sys.executable, "-m", "venv", "--clear", kept], check=True)
         install = [kept / "bin" / "python", "-m", "pip", "install", "--quiet", f"lm-eval[api]=={LM_EVAL}"]
         done = subprocess.run(install, capture_output=True, text=True, check=False)

@@ -55,6 +55,7 @@ class CuttingProxy:
         self.host = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._open: list[socket.socket] = []
+        self._counting = threading.Lock()
         self.cuts = 0
 
     def __enter__(self) -> CuttingProxy:
@@ -84,9 +85,7 @@ class CuttingProxy:
         try:
             while part := source.recv(4096):
                 passed += len(part)
-                if watched and self.left > 0 and passed > self.after:
-                    self.left -= 1
-                    self.cuts += 1
+                if watched and passed > self.after and self._takes_a_cut():
                     break
                 target.sendall(part)
         except OSError:
@@ -94,6 +93,14 @@ class CuttingProxy:
         for one in (source, target):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def _takes_a_cut(self) -> bool:
+        with self._counting:
+            if self.left == 0:
+                return False
+            self.left -= 1
+            self.cuts += 1
+            return True
 
 
 @pytest.mark.parametrize("upward", [True, False], ids=["upload", "answer"])

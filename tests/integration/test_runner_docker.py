@@ -101,6 +101,7 @@ def test_an_interrupted_process_leaves_nothing(engine: RealEngine, debian_image:
     begun = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
     try:
         assert is_gone(lambda: begun.poll() is None and engine.run("ps", "--quiet") == "", 120)
+        assert begun.poll() is None
         begun.send_signal(signal.SIGINT)
         assert begun.wait(60) != 0
         assert engine.run("ps", "--all", "--quiet") == ""

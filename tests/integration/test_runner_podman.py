@@ -102,6 +102,7 @@ def test_an_interrupted_process_leaves_nothing(engine: Podman, debian_image: Che
     begun = subprocess.Popen([*command, json.dumps({"options": engine.base[1:]})], stderr=subprocess.DEVNULL)
     try:
         assert is_gone(lambda: begun.poll() is None and engine.call("ps", "--quiet").stdout == "", 120)
+        assert begun.poll() is None
         begun.send_signal(signal.SIGINT)
         assert begun.wait(60) != 0
         assert engine.call("ps", "--all", "--quiet").stdout == ""
