@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from imagebuild.content.files import io_faults
-from imagebuild.errors import InputError
+from imagebuild.errors import ImagebuildError, InputError
+from imagebuild.overlay.patch_names import git_names, read_name, tail, unprefixed
 from imagebuild.waiver.page import Line
 
 SIZE_LIMIT = 64 << 20
@@ -51,10 +52,12 @@ class ChangeSet:
 
 @dataclass
 class _Open:
-    """A file that is being read; mutable until its last line is seen."""
+    """A file that is being read; mutable until its last line is seen.  `prefixed`: whether its names have git's `a/` and
+    `b/` (or the like) before them, None where its header does not say it."""
 
     old: str | None = None
     new: str | None = None
+    prefixed: bool | None = None
     blobs: tuple[str, str] = ("", "")
     added: list[Line] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -74,13 +77,15 @@ def load_change(path: Path) -> ChangeSet:
     return parse_change(data.decode("utf-8", "replace"), str(path))
 
 
-_GIT = re.compile(r'diff --git (?:"?a/(.*?)"?) (?:"?b/(.*?)"?)$')
+_COMBINED = re.compile(r"diff --(?:cc|combined) ")
+_MOVED = re.compile(r"(?:rename|copy) (from|to) (.+)")
 _INDEX = re.compile(r"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
 def parse_change(text: str, name: str) -> ChangeSet:
-    """Raises InputError `waiver.bad-diff` where no file header stands in a text that is not empty."""
+    """Raises InputError `waiver.bad-diff` where no file header stands in a text that is not empty, and for the combined diff
+    of a merge, which does not say what the change adds to its base."""
     files: list[ChangedFile] = []
     current: _Open | None = None
     old_left = new_left = number = 0
@@ -96,25 +101,33 @@ def parse_change(text: str, name: str) -> ChangeSet:
             elif mark != "\\":
                 number, old_left, new_left = number + 1, old_left - 1, new_left - 1
             continue
-        header = _GIT.match(line)
-        if header:
+        if _COMBINED.match(line):
+            raise InputError(
+                "waiver.bad-diff",
+                f"{name} is the combined diff of a merge",
+                expected="a diff against the base alone",
+                hint="git diff BASE...HEAD > FILE makes one",
+            )
+        if line.startswith("diff --git "):
             if current is not None:
                 files.append(current.close())
-            current = _Open(header[1], header[2])
+            current = _opened(line[len("diff --git ") :])
         elif line.startswith("--- ") and current is None:
-            current = _Open(_path(line[4:]), None)
+            current = _Open(_path(line[4:], None), None)
         elif current is not None:
             hunk = _HUNK.match(line)
             if hunk:
                 number = int(hunk[3])
                 old_left, new_left = int(hunk[2] or 1), int(hunk[4] or 1)
             elif line.startswith("+++ "):
-                current.new = _path(line[4:])
+                current.new = _path(line[4:], current.prefixed)
             elif line.startswith("--- "):
                 if current.added or current.removed:
                     files.append(current.close())
                     current = _Open()
-                current.old = _path(line[4:])
+                current.old = _path(line[4:], current.prefixed)
+            elif moved := _MOVED.match(line):
+                setattr(current, "old" if moved[1] == "from" else "new", _path(moved[2], False))
             elif line.startswith("new file"):
                 current.old = None
             elif line.startswith("deleted file"):
@@ -128,17 +141,32 @@ def parse_change(text: str, name: str) -> ChangeSet:
     return ChangeSet(tuple(files))
 
 
-def _path(text: str) -> str | None:
-    name = text.split("\t")[0].strip().strip('"')
+def _opened(names: str) -> _Open:
+    """The file of a `diff --git` line, whichever prefixes git was told to write (`diff.mnemonicPrefix`, `diff.noprefix`); of
+    a renamed one the lines below say the names."""
+    try:
+        old, new = git_names(names.rstrip("\r").encode(), 0)
+    except ImagebuildError:
+        return _Open()
+    return _Open(old, new, False) if old == new else _Open(tail(old), tail(new), True)
+
+
+def _path(text: str, prefixed: bool | None) -> str | None:
+    try:
+        name = read_name(text.rstrip("\r").encode(), 0)
+    except ImagebuildError:
+        name = text.strip()
     if name == "/dev/null":
         return None
-    return name[2:] if name[:2] in ("a/", "b/") else name
+    if prefixed is None:
+        return unprefixed(name)
+    return (tail(name) or name) if prefixed else name
 
 
 _RUN_TIME: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("git apply", re.compile(r"\bgit\b[^#|;&]*\bapply\b(?!-)")),
-    ("patch -p", re.compile(r"(?:^|[\s;&|(`])patch\s+(?:-\w+\s+|--\S+\s+)*(?:-p ?\d|-d|-i|--strip|<)")),
-    ("sed -i", re.compile(r"\bsed\s+(?:-\w+\s+|--\S+\s+)*-(?:[a-zA-Z]*i|-in-place)")),
+    ("patch -p", re.compile(r"(?:^|[\s;&|(`/])patch\s+(?:-\w+\s+|--\S+\s+)*(?:-\w*p ?\d|-d|-i|--strip|<)")),
+    ("sed -i", re.compile(r"""\bsed(?:\s+(?:'[^']*'|"[^"]*"|[^\s|;&'"]+))*?\s+-(?:[a-zA-Z]*i|-in-place)""")),
     ("sitecustomize", re.compile(r"\b(?:sitecustomize|usercustomize)\b")),
     ("a forced wheel install", re.compile(r"\bpip3?\s+install\b.*(?:--force-reinstall|\.whl\b)")),
     ("a wheel install", re.compile(

@@ -34,6 +34,9 @@ def codes(findings: list[dict[str, Any]], severity: str = "blocking") -> list[st
         ("sed -i 's/a/b/' $ENGINE/x.py", "sed -i"),
         ("sed -E -i.bak 's/a/b/' x", "sed -i"),
         ("sed --in-place s/a/b/ x", "sed -i"),
+        ("sed -e 's|a|b|' -i $ENGINE/x.py", "sed -i"),
+        ("git show 1234 | patch -Np1", "patch -p"),
+        ("/usr/bin/patch -p0 -d /opt -i x", "patch -p"),
         ("echo import fix > sitecustomize.py", "sitecustomize"),
         ("pip install --force-reinstall ./engine.whl", "a forced wheel install"),
         ("pip3 install git+https://host.example/engine", "a wheel install"),
@@ -55,6 +58,7 @@ def test_each_way_of_patching_at_run_time_is_seen(line: str, how: str) -> None:
         "dispatch -p 8000",
         "pip install lm_eval==0.4",
         "cat x | sed s/-i/b/",
+        "sed -n p x | grep -i name",
         "cp a b",
         """sed -i "s/^name:.*/name: x/" "$CONFIG_PATH\"""",
         "sed -i s/a/b/ recipe.yaml",
@@ -72,6 +76,41 @@ def test_a_heredoc_over_installed_packages_is_seen_and_a_document_is_not() -> No
     assert found.how == "a heredoc over installed packages"
     for name in ("notes.md", ".github/workflows/ci.yml", "perf-changelog.yaml", "utils/test_run.sh"):
         assert not list(run_time_patches(parse_change(git_diff(name, None, text + "sed -i x\n"), "d")))
+
+
+@pytest.mark.parametrize(
+    ("header", "old", "new", "path"),
+    [
+        ("a/run.sh b/run.sh", "a/run.sh", "b/run.sh", "run.sh"),
+        ("c/run.sh i/run.sh", "c/run.sh", "i/run.sh", "run.sh"),  # diff.mnemonicPrefix
+        ("bench/run.sh bench/run.sh", "bench/run.sh", "bench/run.sh", "bench/run.sh"),  # diff.noprefix
+        ("b/run.sh b/run.sh", "b/run.sh", "b/run.sh", "b/run.sh"),
+        ("a/my run.sh b/my run.sh", "a/my run.sh\t", "b/my run.sh\t", "my run.sh"),
+        ('"a/\\350\\241\\245.sh" "b/\\350\\241\\245.sh"', '"a/\\350\\241\\245.sh"', '"b/\\350\\241\\245.sh"', "补.sh"),
+    ],
+)
+def test_names_are_read_as_git_writes_them(header: str, old: str, new: str, path: str) -> None:
+    text = (
+        f"diff --git {header}\nindex 11111111..22222222 100644\n--- {old}\n+++ {new}\n@@ -1 +1,2 @@\n x\n+git apply y\n"
+    )
+    (file,) = parse_change(text, "d").files
+    assert (file.old, file.new, file.old_blob, file.new_blob) == (path, path, "11111111", "22222222")
+    assert [found.path for found in run_time_patches(parse_change(text, "d"))] == [path]
+
+
+def test_a_renamed_file_has_both_its_names() -> None:
+    text = "diff --git a/old.sh b/b/new.sh\nsimilarity index 100%\nrename from old.sh\nrename to b/new.sh\n"
+    (file,) = parse_change(text, "d").files
+    assert (file.old, file.new) == ("old.sh", "b/new.sh")
+
+
+def test_the_combined_diff_of_a_merge_is_no_answer(tmp_path: Path, verb: Verb) -> None:
+    (tmp_path / "310.md").write_text(PAGE)
+    (tmp_path / "d").write_text(
+        "diff --cc run.sh\nindex 1111111,2222222..3333333\n--- a/run.sh\n+++ b/run.sh\n@@@ -1 -1 +1,2 @@@\n  x\n++git apply y\n"
+    )
+    done = verb("waiver", "check", tmp_path / "310.md", "--diff", tmp_path / "d", "--json")
+    assert (done.code, done.document["code"]) == (2, "waiver.bad-diff")
 
 
 def test_removed_lines_and_deleted_scripts_accuse_nobody() -> None:
