@@ -28,7 +28,8 @@ class Finding:
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
             raise ValueError(f"{self.severity} is no severity")
-        object.__setattr__(self, "message", clean(self.message, 600))
+        # one line, whatever text of others it quotes: a CI runner obeys lines of a log that begin with `::`
+        object.__setattr__(self, "message", " ".join(clean(self.message, 600).split("\n")))
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {"code": self.code, "severity": self.severity, "message": self.message}
@@ -40,7 +41,8 @@ class Finding:
 
     @property
     def place(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file or "-"
+        file = clean(self.file).replace("\n", "\N{REPLACEMENT CHARACTER}")
+        return f"{file}:{self.line}" if self.line else file or "-"
 
 
 def sort_findings(findings: list[Finding]) -> tuple[Finding, ...]:
@@ -109,5 +111,5 @@ def _listed(findings: tuple[Finding, ...]) -> str:
     lines = table(rows, ["severity", "code", "place"]).splitlines()
     out = [lines[0]]
     for line, finding in zip(lines[1:], findings, strict=True):
-        out += [line, *(f"          {part}" for part in finding.message.splitlines())]
+        out += [line, f"          {finding.message}"]
     return "\n".join(out)

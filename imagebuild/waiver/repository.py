@@ -60,7 +60,7 @@ def load_repository(root: Path) -> Repository:
     unread: list[str] = []
     configs: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for pattern in mapped.masters or MASTERS:
-        for path in sorted(root.glob(pattern)):
+        for path in sorted(path for path in root.glob(pattern) if path.is_file()):
             shown = str(path.relative_to(root))
             value = _read(path, shown, unread)
             for key, entry in (value if isinstance(value, dict) else {}).items():
@@ -75,10 +75,11 @@ def load_repository(root: Path) -> Repository:
         )
     recipes = []
     for folder in (mapped.recipes,) if mapped.recipes else RECIPES:
-        paths = sorted(p for p in (root / folder).rglob("*") if p.suffix in (".yaml", ".yml", ".sh"))
+        # a stranger's link may lead to a device that never ends
+        paths = sorted(p for p in (root / folder).rglob("*") if p.suffix in (".yaml", ".yml", ".sh") and p.is_file())
         for path in paths[:FILE_LIMIT]:
             shown = str(path.relative_to(root))
-            recipe = _script(path, shown) if path.suffix == ".sh" else _recipe(path, shown, unread)
+            recipe = (_script if path.suffix == ".sh" else _recipe)(path, shown, unread)
             if recipe is not None:
                 recipes.append(recipe)
     changelog = mapped.changelog or (CHANGELOG if (root / CHANGELOG).is_file() else None)
@@ -90,14 +91,19 @@ def _read(path: Path, shown: str, unread: list[str]) -> Any:
     import yaml
 
     try:
-        with path.open("rb") as stream:
-            data = stream.read(SIZE_LIMIT + 1)
-        if len(data) > SIZE_LIMIT:
-            raise ValueError("too large")
-        return _plain(yaml.load(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)), [NODE_LIMIT])
+        return _plain(yaml.load(_bytes(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)), [NODE_LIMIT])
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         unread.append(shown)
         return None
+
+
+def _bytes(path: Path) -> bytes:
+    """Raises OSError, ValueError for a file that is larger than any of its kind."""
+    with path.open("rb") as stream:
+        data = stream.read(SIZE_LIMIT + 1)
+    if len(data) > SIZE_LIMIT:
+        raise ValueError("too large")
+    return data
 
 
 def _plain(value: Any, left: list[int]) -> Any:
@@ -147,10 +153,11 @@ def _walk(value: Any, where: str, out: dict[str, list[str]]) -> None:
 _EXPORT = re.compile(r"^\s*(?:export\s+|-e\s+)([A-Z][A-Z0-9]*_[A-Z0-9_]+)=(\S*)", re.MULTILINE)
 
 
-def _script(path: Path, shown: str) -> Recipe | None:
+def _script(path: Path, shown: str, unread: list[str]) -> Recipe | None:
     try:
-        text = path.read_bytes().decode("utf-8", "replace")
-    except OSError:
+        text = _bytes(path).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        unread.append(shown)
         return None
     variables: dict[str, list[str]] = {}
     for found in _EXPORT.finditer(text):
@@ -164,7 +171,7 @@ def check_repository(
 ) -> Iterator[Finding]:
     """What waivers.md asks of `--repo`."""
     for file in repository.unread:
-        yield Finding("repo.unreadable", WARNING, "not read: no YAML that can be understood", file)
+        yield Finding("repo.unreadable", WARNING, "not read: too large, or no YAML that can be understood", file)
     for key in sorted(keys):
         if key not in repository.configs:
             near = nearest(key, tuple(repository.configs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -316,6 +317,29 @@ def test_an_alias_bomb_in_a_strangers_recipe_is_left_out(tmp_path: Path, verb: V
         "benchmarks/bomb.yaml",
         "benchmarks/broken.yaml",
     }
+
+
+def test_files_of_a_strangers_repository_that_never_end_are_not_opened(tmp_path: Path, verb: Verb) -> None:
+    root = write_repository(tmp_path / "ix", "vllm/vllm-openai:v1")
+    os.mkfifo(root / "benchmarks" / "pipe.yaml")
+    (root / "benchmarks" / "endless.sh").symlink_to("/dev/zero")
+    (root / "configs" / "endless-master.yaml").symlink_to("/dev/zero")
+    (root / "benchmarks" / "large.sh").write_bytes(b"export ENGINE_TUNED=1\n" * 200_000)
+    (tmp_path / "310.md").write_text(PAGE.replace("engine-fp8-mi355x-vllm-mtp", KEY))
+    found = judge(verb, tmp_path / "310.md", "--repo", root)
+    assert {f["file"] for f in found if f["code"] == "repo.unreadable"} == {
+        "benchmarks/broken.yaml",
+        "benchmarks/large.sh",
+    }
+
+
+def test_no_text_of_others_begins_a_line(tmp_path: Path, verb: Verb) -> None:
+    """A CI runner obeys lines of a log that begin with `::`, spaces before them or not."""
+    root = write_repository(tmp_path / "ix", '"evil\\n::stop-commands::x"', "other:1")
+    (tmp_path / "310.md").write_text(PAGE.replace("engine-fp8-mi355x-vllm-mtp", KEY))
+    said = verb("waiver", "check", tmp_path / "310.md", "--repo", root).out
+    assert "evil ::stop-commands::x" in said
+    assert not [line for line in said.splitlines() if line.lstrip().startswith("::")]
 
 
 @pytest.mark.parametrize("offset", [0, 1500, 1990, 9000])
