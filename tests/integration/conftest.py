@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,12 +28,8 @@ def registry(tmp_path: Path) -> Iterator[RealRegistry]:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEngine]:
+def engine() -> Iterator[RealEngine]:
     """A Docker engine for the tests of one module."""
     emulate_arm64()
-    # a short path: a socket's name has room for 107 bytes
-    with (
-        tempfile.TemporaryDirectory(prefix="engine-", dir="/tmp", ignore_cleanup_errors=True) as name,
-        RealEngine(Path(name)) as running,
-    ):
+    with RealEngine() as running:
         yield running

@@ -203,12 +203,6 @@ def for_users(folder: Path) -> None:
             path.chmod(path.stat().st_mode | 0o055)
 
 
-def mounts_below(folder: Path) -> list[str]:
-    """Mount points of this machine below a folder."""
-    found = (line.split()[1] for line in Path("/proc/mounts").read_text().splitlines())
-    return [path for path in found if path.startswith(f"{folder}/")]
-
-
 def is_gone(question: Callable[[], object], seconds: float = 30) -> bool:
     until = monotonic() + seconds
     while question():

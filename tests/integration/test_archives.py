@@ -7,13 +7,13 @@ import json
 import subprocess
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tools import missing, program, root
+from real_engine import RealEngine
+from tools import program, root
 
 from imagebuild.content.digest import Digest
 from imagebuild.oci import media_types as mt
@@ -190,50 +190,26 @@ def test_podman_loads_archives(tmp_path: Path, podman: list[str | Path]) -> None
         assert "d/x" not in names(tmp_path / "export")
 
 
-@pytest.fixture(scope="module")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """An engine of our own: its own socket, storage and no network."""
-    root()
-    folder = tmp_path_factory.mktemp("docker")
-    client, engine = program("docker"), program("dockerd")
-    options = {"data-root": "data", "exec-root": "exec", "pidfile": "pid"}
-    command = [engine, f"--host=unix://{folder}/s", "--storage-driver=vfs", "--bridge=none"]
-    command += [f"--{key}={folder / value}" for key, value in options.items()]
-    command += ["--iptables=false", "--ip6tables=false", "--ip-forward=false"]
-    asked = [client, f"--host=unix://{folder}/s"]
-    with open(folder / "log", "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            for _ in range(300):
-                if process.poll() is not None:
-                    missing("dockerd does not start here: " + (folder / "log").read_text()[-300:])
-                if subprocess.run([*asked, "version"], capture_output=True, check=False).returncode == 0:
-                    break
-                time.sleep(0.1)
-            yield asked
-        finally:
-            process.terminate()
-
-
 @pytest.mark.parametrize("family", [mt.OCI, mt.DOCKER], ids=["oci", "docker"])
-def test_docker_loads_archives(tmp_path: Path, docker: list[str], family: mt.Family) -> None:
+def test_docker_loads_archives(tmp_path: Path, engine: RealEngine, family: mt.Family) -> None:
     layers = (*STACK, ZSTD, PLAIN) if family is mt.OCI else STACK
     made = make(ImageSpec(layers, family=family))
     DockerArchiveSink(tmp_path / "d.tar").store(as_image(made, base=MemorySource(made)), f"localhost/t:{family.name}")
-    assert f"localhost/t:{family.name}" in run(*docker, "load", "-i", str(tmp_path / "d.tar"))
+    assert f"localhost/t:{family.name}" in engine.run("load", "-i", str(tmp_path / "d.tar"))
     config = json.loads(made.raw)["config"]["digest"]
-    assert run(*docker, "inspect", "-f", "{{.Id}}", f"localhost/t:{family.name}").strip() == config
-    container = run(*docker, "create", f"localhost/t:{family.name}", "x").strip()
-    run(*docker, "export", "-o", str(tmp_path / "export"), container)
+    assert engine.run("inspect", "-f", "{{.Id}}", f"localhost/t:{family.name}").strip() == config
+    container = engine.run("create", f"localhost/t:{family.name}", "x").strip()
+    engine.run("export", "-o", str(tmp_path / "export"), container)
     assert names(tmp_path / "export") >= {"base", "d", "new"}
     assert "d/x" not in names(tmp_path / "export")
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-def test_docker_keeps_every_layer_whatever_the_history(tmp_path: Path, docker: list[str], history: Any) -> None:
+def test_docker_keeps_every_layer_whatever_the_history(tmp_path: Path, engine: RealEngine, history: Any) -> None:
     DockerArchiveSink(tmp_path / "d.tar").store(derived(make(ImageSpec((BELOW,), history=history))), f"t/h:{history}")
-    run(*docker, "load", "-i", str(tmp_path / "d.tar"))
-    container = run(*docker, "create", f"t/h:{history}", "x").strip()
-    run(*docker, "export", "-o", str(tmp_path / "export"), container)
+    engine.run("load", "-i", str(tmp_path / "d.tar"))
+    container = engine.run("create", f"t/h:{history}", "x").strip()
+    engine.run("export", "-o", str(tmp_path / "export"), container)
     assert names(tmp_path / "export") >= {"base", "new"}
 
 

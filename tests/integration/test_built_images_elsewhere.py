@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_engine import RealEngine
 from real_registry import RealRegistry
 from sid_programs import SidPrograms
 from tools import program, root
-from unpackers import docker, docker_tree, run, tree
+from unpackers import docker_tree, run, tree
 
 from imagebuild.content.digest import Digest
 from imagebuild.oci import media_types as mt
@@ -199,8 +200,8 @@ def test_docker_loads_a_docker_archive(in_workspace: Any, verb: Any, tmp_path: P
     verb("lock", "tuned")
     archive = tmp_path / "engine.tar"
     assert verb("build", "tuned", "--output", f"docker-archive:{archive}:localhost/engine:v").code == 0
-    with tempfile.TemporaryDirectory(prefix="ib-") as short, docker(Path(short)) as asked:
-        seen = docker_tree(asked, archive, "localhost/engine:v", tmp_path)
+    with RealEngine() as engine:
+        seen = docker_tree(engine, archive, "localhost/engine:v", tmp_path)
     assert seen[f"{SITE}/engine/envs.py"].content == hashlib.sha256(ENVS_AFTER).hexdigest()
     assert seen[f"{SITE}/engine/extra.py"].content == hashlib.sha256(EXTRA).hexdigest()
     assert f"{SITE}/engine/legacy.py" not in seen

@@ -98,9 +98,8 @@ def space() -> Iterator[Space]:
     (root / "manifests" / "cpu" / "target.yaml").write_text(json.dumps(target))
     (root / "overlays" / "small-batches").mkdir(parents=True)
     (root / "overlays" / "small-batches" / "overlay.yaml").write_text(OVERLAY)
-    with RealEngine(folder) as engine:
+    with RealEngine() as engine:
         yield Space(root, python, engine.host)
-    subprocess.run(["umount", "--lazy", str(folder / "exec" / "netns" / "default")], capture_output=True, check=False)
     shutil.rmtree(folder, ignore_errors=True)
 
 

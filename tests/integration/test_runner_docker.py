@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,14 +19,6 @@ from imagebuild.check.runners import open_runner
 from imagebuild.oci.layout import LayoutSource
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[RealEngine]:
-    folder = Path(tempfile.mkdtemp(prefix="dr-"))
-    with RealEngine(folder) as started:
-        yield started
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mounts import mounts_below
 from processes import name_of, processes_with
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, mounts_below, python
+from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, python
 from tools import missing, program, root
 from unpackers import tree, umoci
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from container_engine import Podman
+from mounts import mounts_below
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone, mounts_below
+from runner_laws import AS_USER, KILLED, LAWS, WITH_FOLDER, for_users, is_gone
 from tools import missing, program, root
 
 from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mounts import mounts_below
 from real_slurm import RealSlurm
 from runner_image import debian_image  # noqa: F401  (a fixture)
-from runner_laws import LAWS, WITH_FOLDER, is_gone, mounts_below
+from runner_laws import LAWS, WITH_FOLDER, is_gone
 
 from imagebuild.check.runner import CheckedImage, Runner
 from imagebuild.check.runners import open_runner

@@ -88,9 +88,7 @@ def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             podman = stack.enter_context(Podman(folder))
             made = open_runner(name, scratch=tmp_path_factory.mktemp("scratch"), options=podman.base[1:])
         elif name == "docker":
-            folder = Path(tempfile.mkdtemp(prefix="sd-"))
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            engine = stack.enter_context(RealEngine(folder))
+            engine = stack.enter_context(RealEngine())
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             patch.setenv("DOCKER_HOST", engine.host)
             made = open_runner(name)

@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from mounts import mounts_below
 from real_slurm import RealSlurm
-from runner_laws import is_gone, mounts_below
+from runner_laws import is_gone
 from test_slurm_array import site_at
 from test_smoke_containers import INERT, Patched, patched, verdicts  # noqa: F401  (a fixture)
 

@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from real_engine import RealEngine
 from tools import missing, program, root
-from unpackers import Seen, docker, docker_tree, podman, tree, umoci
+from unpackers import Seen, docker_tree, podman, tree, umoci
 
 from imagebuild.errors import RefusedError
 from imagebuild.layer.entry import Found, Kind, LayerFacts
@@ -177,8 +178,8 @@ def test_podman_unpacks_what_the_view_shows(stacks: Stacks, scratch: Path, drive
 def test_docker_unpacks_what_the_view_shows(stacks: Stacks, scratch: Path) -> None:
     image, wanted, _ = stacks
     DockerArchiveSink(scratch / "d.tar").store(as_image(image, base=MemorySource(image)), "localhost/stacks:v")
-    with docker(scratch) as asked:
-        shown = docker_tree(asked, scratch / "d.tar", "localhost/stacks:v", scratch)
+    with RealEngine() as engine:
+        shown = docker_tree(engine, scratch / "d.tar", "localhost/stacks:v", scratch)
     assert {path: what for path, what in shown.items() if path.startswith("s") and path != "sys"} == wanted
 
 

@@ -6,13 +6,13 @@ import os
 import stat
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from real_engine import RealEngine
 from tools import missing, program
 
 _LEFT_OUT = {"dev", "proc", "sys", ".dockerenv"}
@@ -81,34 +81,12 @@ def podman(layout: Path, name: str, scratch: Path, driver: str) -> Iterator[Path
     subprocess.run(["umount", f"{scratch}/{driver}/{driver}"], capture_output=True, check=False)
 
 
-@contextmanager
-def docker(scratch: Path) -> Iterator[list[str]]:
-    """A Docker engine of our own with overlay2, as the command that speaks to it."""
-    client, engine = program("docker"), program("dockerd")
-    command = [engine, f"--host=unix://{scratch}/s", "--storage-driver=overlay2", "--bridge=none", "--iptables=false"]
-    command += [f"--data-root={scratch}/data", f"--exec-root={scratch}/exec", f"--pidfile={scratch}/pid"]
-    asked = [client, f"--host=unix://{scratch}/s"]
-    with open(scratch / "log", "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            for _ in range(300):
-                if process.poll() is not None:
-                    missing("dockerd does not start here: " + (scratch / "log").read_text()[-300:])
-                if subprocess.run([*asked, "version"], capture_output=True, check=False).returncode == 0:
-                    break
-                time.sleep(0.1)
-            else:
-                missing("dockerd does not answer: " + (scratch / "log").read_text()[-300:])
-            yield asked
-        finally:
-            process.terminate()
-
-
-def docker_tree(asked: list[str], archive: Path, name: str, scratch: Path) -> dict[str, Seen]:
+def docker_tree(engine: RealEngine, archive: Path, name: str, scratch: Path) -> dict[str, Seen]:
     """Every path of a container of a docker-archive's image."""
-    run(*asked, "load", "-q", "-i", str(archive))
-    container = run(*asked, "create", name, "x").strip()
-    run(*asked, "export", "-o", str(scratch / "export"), container)
-    run(*asked, "rm", container)
+    engine.run("load", "-q", "-i", str(archive))
+    container = engine.run("create", name, "x").strip()
+    engine.run("export", "-o", str(scratch / "export"), container)
+    engine.run("rm", container)
     out: dict[str, Seen] = {}
     with tarfile.open(scratch / "export") as archive_file:
         for member in archive_file:
