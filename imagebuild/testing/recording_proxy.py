@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import socket
 import threading
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class RecordingProxy:
     def __init__(self, upstream: str, delay: float = 0.0) -> None:
         self.upstream = upstream
         self.delay = delay
-        self._passed: list[Passed] = []
+        self._passed: dict[int, Passed] = {}
+        self._places = itertools.count()
         self._active = 0
         self._lock = threading.Condition()
         self._server = _Server(self)
@@ -50,21 +52,29 @@ class RecordingProxy:
 
     @property
     def passed(self) -> list[Passed]:
-        """What has gone by: waits for the requests that are being passed on, since a client has its answer before they end."""
+        """What has gone by, in the order of the upstream's answers.
+
+        Waits for the requests that are being passed on, since a client has its answer before they end.
+        """
         with self._lock:
             self._lock.wait_for(lambda: self._active == 0)
-            return list(self._passed)
+            return [self._passed[place] for place in sorted(self._passed)]
 
     def begin(self) -> None:
         with self._lock:
             self._active += 1
 
-    def end(self, entry: Passed | None) -> None:
-        """The end of what `begin` began; None where the request was not answered."""
+    def take_place(self) -> int:
+        """The next place in the order of answers."""
+        with self._lock:
+            return next(self._places)
+
+    def end(self, answered: tuple[int, Passed] | None) -> None:
+        """The end of what `begin` began, with its place; None where the request was not answered."""
         with self._lock:
             self._active -= 1
-            if entry is not None:
-                self._passed.append(entry)
+            if answered is not None:
+                self._passed[answered[0]] = answered[1]
             self._lock.notify_all()
 
     def clear(self) -> None:
@@ -104,13 +114,13 @@ class _Handler(LoopbackHandler):
     def _pass_on(self) -> None:
         proxy = self.server.proxy
         proxy.begin()
-        entry = None
+        answered = None
         try:
-            entry = self._answered(proxy)
+            answered = self._answered(proxy)
         finally:
-            proxy.end(entry)
+            proxy.end(answered)
 
-    def _answered(self, proxy: RecordingProxy) -> Passed:
+    def _answered(self, proxy: RecordingProxy) -> tuple[int, Passed]:
         if proxy.delay:
             clock.sleep(proxy.delay)
         if self._onward is None:
@@ -131,11 +141,13 @@ class _Handler(LoopbackHandler):
             onward.send(part)
             left -= len(part)
         answer = onward.getresponse()
+        # before the client has the answer, so that what it asks because of it comes after
+        place = proxy.take_place()
         received = self._answer(answer)
         if answer.will_close:
             onward.close()
             self._onward = None
-        return Passed(self.command, self.path, answer.status, length - left, received)
+        return place, Passed(self.command, self.path, answer.status, length - left, received)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _pass_on
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
+import pytest
+
+from imagebuild.host.loopback import LoopbackHandler, LoopbackServer
 from imagebuild.oci.reference import Repository
 from imagebuild.registry.client import RegistryClient
 from imagebuild.registry.sink import RegistrySink
 from imagebuild.registry.source import RegistrySource
 from imagebuild.testing.images import File, ImageSpec, LayerSpec, make_image
 from imagebuild.testing.memory import as_image
-from imagebuild.testing.recording_proxy import RecordingProxy
+from imagebuild.testing.recording_proxy import BLOCK, RecordingProxy
 from imagebuild.testing.registry_double import RegistryDouble
 
 IMAGE = make_image(ImageSpec((LayerSpec((File("x", b"1" * 5000),)),)))
@@ -34,6 +39,48 @@ def test_what_goes_by_is_written_down(start: Callable[..., RegistryDouble], clie
         assert [p.status for p in proxy.passed if p.method == "PUT"] == [201, 201, 201]
         proxy.clear()
         assert proxy.passed == []
+
+
+def test_what_was_answered_first_stands_first(registry_that_dawdles: LoopbackServer) -> None:
+    """The order of the answers, though the first one is still on its way to its client when the second one has ended."""
+    with RecordingProxy(registry_that_dawdles.address) as proxy:
+        first, second = (http.client.HTTPConnection(proxy.host, timeout=60) for _ in range(2))
+        first.request("GET", "/slow")
+        answer = first.getresponse()
+        assert answer.read(1) == b"a"
+        second.request("GET", "/quick")
+        assert second.getresponse().read() == b"b"
+        # the second one is over for the proxy too when the next answer on its connection comes
+        second.request("GET", "/release")
+        assert second.getresponse().read() == b"c"
+        assert answer.read() == b"x" * BLOCK + b"b"
+        first.close()
+        second.close()
+        assert [p.path for p in proxy.passed] == ["/slow", "/quick", "/release"]
+
+
+@pytest.fixture
+def registry_that_dawdles() -> Iterator[LoopbackServer]:
+    """/slow sends its last byte when /release was asked for."""
+    released = threading.Event()
+
+    class Handler(LoopbackHandler):
+        def do_GET(self) -> None:
+            data = {"/slow": b"a" + b"x" * BLOCK + b"b", "/quick": b"b", "/release": b"c"}[self.path]
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[:-1])
+            if self.path == "/release":
+                released.set()
+            if self.path == "/slow":
+                released.wait(60)
+            self.wfile.write(data[-1:])
+
+    server = LoopbackServer(Handler)
+    server.start()
+    yield server
+    server.stop()
 
 
 def test_importing_the_client_loads_no_network_library() -> None:
