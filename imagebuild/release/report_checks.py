@@ -36,7 +36,7 @@ class Document:
 
     file: str
     digest: Digest
-    value: Mapping[str, Any] = field(repr=False)
+    value: Mapping[str, Any] = field(repr=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,24 @@ def load_documents(folders: Collection[tuple[Path, str]]) -> tuple[Document, ...
             if isinstance(value, dict):
                 out.append(Document(f"{shown}/{name}", Digest.of(data), value))
     return tuple(out)
+
+
+def altered_documents(documents: Collection[Document], records: Collection[TestRecord]) -> dict[Document, str]:
+    """Documents that a test result beside them names with another digest, and that result's file: what they say is not what
+    it rests on."""
+    named: dict[str, dict[str, tuple[str, set[Digest]]]] = {}
+    for record in records:
+        for name, digest in record.raw:
+            beside = named.setdefault(record.file.rpartition("/")[0], {})
+            beside.setdefault(name, (record.file, set()))[1].add(digest)
+    out = {}
+    for document in documents:
+        folder, _, own = document.file.rpartition("/")
+        # a release keeps `evidence.json` as CHECK-MACHINE.evidence.json
+        for name, (file, digests) in named.get(folder, {}).items():
+            if (own == name or own.endswith(f".{name}")) and document.digest not in digests:
+                out[document] = file
+    return out
 
 
 def smoke_results(

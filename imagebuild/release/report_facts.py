@@ -24,6 +24,7 @@ from imagebuild.release.report_checks import (
     SmokeResult,
     accuracy_result,
     accuracy_results,
+    altered_documents,
     load_documents,
     smoke_results,
 )
@@ -103,8 +104,10 @@ def gather_report(workspace: Workspace, name: str, contents: Contents, today: da
     documents = load_documents([(smoke, workspace.shown(smoke)), (evidence, workspace.shown(evidence))])
     files = changed_files(facts, contents)
     records = load_evidence(evidence, workspace.shown(evidence)).records
+    altered = altered_documents(documents, records)
+    problems = [f"{one.file} is not the file that {file} names: it does not count" for one, file in altered.items()]
+    documents = tuple(one for one in documents if one not in altered)
     results = smoke_results(facts, documents, records)
-    problems: list[str] = []
     accuracy = [
         *_own_runs(facts, gsm8k, workspace.shown(gsm8k), problems),
         *accuracy_results(facts, documents, records),

@@ -29,7 +29,8 @@ FILE_LIMIT = 1000
 class TestRecord:
     """One test result.  `file` is its name for people, `digest` that of its bytes; `subjects` the images that it is of;
     `check` gsm8k, smoke or other; `result` PASSED, WARNED or FAILED; `tests` what passed and failed, by name;
-    `configuration` the digests of what it was run with (the content id among them)."""
+    `configuration` the digests of what it was run with (the content id among them); `raw` names and digests of the files
+    that it rests on."""
 
     __test__ = False
 
@@ -41,6 +42,7 @@ class TestRecord:
     passed: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     configuration: frozenset[Digest] = frozenset()
+    raw: tuple[tuple[str, Digest], ...] = ()
 
     def of(self, digests: Collection[Digest]) -> bool:
         """Whether it speaks of one of these images (or content ids)."""
@@ -128,6 +130,9 @@ def parse_record(data: bytes, file: str) -> TestRecord | None:
         passed,
         failed,
         _digests(predicate.get("configuration")),
+        tuple(
+            (str(_dict(one).get("name", "")), d) for one in _list(predicate.get("evidence")) for d in _digests([one])
+        ),
     )
 
 

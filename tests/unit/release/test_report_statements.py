@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +55,31 @@ def test_a_failed_test_result_is_never_good(space: SmallWorkspace, verb: Any) ->
     state(space, "smoke", "PASSED", digest, passedTests=["files", "python"])
     state(space, "smoke", "FAILED", digest, passedTests=["files", "python"])
     assert verb("report", "tuned", "--json").document["smoke"] == "failed"
+
+
+@pytest.mark.parametrize("name", ["evidence.json", "smoke-x86_64.evidence.json"])
+def test_evidence_that_is_not_what_its_statement_names_does_not_count(
+    space: SmallWorkspace, verb: Any, name: str
+) -> None:
+    """Somebody made a failed step good in the raw file, and left the statement as it was signed."""
+    digest = space.lock()["result"]["digest"]
+    good = [{"name": "files", "verdict": "passed"}, {"name": "python", "verdict": "passed"}]
+    document = {"kind": "smoke-evidence", "image": {"digest": digest}, "steps": good}
+    was = json.dumps({**document, "steps": [good[0], {**good[1], "verdict": "failed"}]}).encode()
+    raw = [{"name": "evidence.json", "digest": {"sha256": hashlib.sha256(was).hexdigest()}}]
+    state(space, "smoke", "FAILED", digest, failedTests=["python"], passedTests=["files"], evidence=raw)
+    file = space.folder() / "evidence" / "imported" / name
+    file.write_bytes(was)
+    done = verb("report", "tuned", "--json").document
+    assert (done["smoke"], "problem" in [one["kind"] for one in done["unproven"]]) == ("failed", False)
+    file.write_text(json.dumps(document))
+    done = verb("report", "tuned", "--json").document
+    assert done["smoke"] == "failed"
+    (told,) = [one["what"] for one in done["unproven"] if one["kind"] == "problem"]
+    assert told == (
+        f"manifests/tuned/evidence/imported/{name} is not the file that manifests/tuned/evidence/imported/"
+        "smoke-FAILED.json names: it does not count"
+    )
 
 
 def test_accuracy_by_a_test_result_alone_says_so(space: SmallWorkspace, verb: Any) -> None:
