@@ -13,6 +13,13 @@ def name_of(pid: int) -> str:
     return ""
 
 
+def has_ended(pid: int) -> bool:
+    """Whether it is gone, or only waits for its parent to ask how it ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return True
+
+
 def processes_with(word: str) -> list[int]:
     """Numbers of the processes whose command line holds a word."""
     out = []

@@ -18,7 +18,7 @@ from types import TracebackType
 
 import tools
 from ports import free_ports
-from processes import ancestors, descendants, name_of
+from processes import ancestors, descendants, has_ended, name_of
 
 NODES = ("n1", "n2")
 PATIENCE = 60.0
@@ -183,9 +183,12 @@ PartitionName=test Nodes={",".join(NODES)} Default=YES MaxTime=60 State=UP
         found = self._steps(node)
         # the managers of steps first, or they tell the controller of the others' end
         managers = {parent for pid in found for parent in ancestors(pid) if name_of(parent).startswith("slurmstepd")}
-        for pid in (*managers, *(child for one in (*managers, *found) for child in descendants(one)), *found):
+        killed = (*managers, *(child for one in (*managers, *found) for child in descendants(one)), *found)
+        for pid in killed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        # until then they may remove what is removed below
+        self._await(lambda: all(map(has_ended, killed)), f"processes of {node} outlive SIGKILL")
         shutil.rmtree(self.folder / f"spool-{node}")
         (self.folder / f"spool-{node}").mkdir()
         # what a runtime keeps below /run does not outlive a machine either

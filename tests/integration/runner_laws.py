@@ -51,7 +51,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 
 KILLED = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
 from imagebuild.check.images import checked_image
 from imagebuild.check.runner import Job
@@ -64,6 +64,8 @@ options = json.loads(sys.argv[3])
 if "scratch" in options:
     options["scratch"] = Path(options["scratch"])
 runner = open_runner(sys.argv[1], keep=True, **options)
+# a program that was started in the background ignores it, and so do those that it starts
+signal.signal(signal.SIGINT, signal.default_int_handler)
 runner.run(image, Job(("/bin/sleep", *sys.argv[4:], "86399"), 86400))
 """
 """A process that waits for a job, until it is killed: runner, layout, options, and what else to sleep."""
