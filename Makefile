@@ -47,7 +47,7 @@ test: $(TEST_READY)
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not integration"
 
 test-integration: $(TEST_READY)
-	IMAGEBUILD_REQUIRE_TOOLS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) -m integration
+	IMAGEBUILD_REQUIRE_TOOLS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --no-loadscope-reorder -m integration
 
 test-all: lint test test-integration
 

@@ -12,6 +12,21 @@ from real_registry import RealRegistry
 from sid_programs import SidPrograms, sid_root
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts modules that last long first, by the seconds that they declare (`pytest.mark.slow`), each with its tests together.
+
+    Workers take whole modules in this order (`--no-loadscope-reorder`).  xdist's own order goes by the number of tests: a
+    module with one test of minutes would start last, and run alone while the other workers have nothing to do.
+    """
+    items.sort(key=_seconds_of_module, reverse=True)
+
+
+def _seconds_of_module(item: pytest.Item) -> int:
+    module = item.getparent(pytest.Module)
+    mark = module.get_closest_marker("slow") if module else None
+    return int(mark.args[0]) if mark and mark.args else 0
+
+
 @pytest.fixture
 def sid(tmp_path: Path) -> SidPrograms:
     """Programs of Debian unstable, with the test's temporary folder as `/mnt`."""

@@ -20,7 +20,7 @@ from imagebuild.oci.platform import Platform
 from imagebuild.testing.images import File, ImageSpec, IndexSpec, LayerSpec, MadeImage, make_index, write_layout
 from imagebuild.testing.registry_double import RegistryDouble
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(70)]
 
 OFFLINE = ("--insecure-ignore-tlog=true", "--allow-http-registry", "--allow-insecure-registry")
 SIGNING = ("--yes", "--tlog-upload=false", "--use-signing-config=false", "--allow-http-registry")

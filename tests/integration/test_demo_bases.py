@@ -13,7 +13,7 @@ from imagebuild.oci.platform import Platform
 from imagebuild.testing.demo_base import DIGESTS, demo_base
 from imagebuild.testing.wheel_fetch import AMD64, ARM64, VLLM, wheel_folder
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(25)]
 
 
 @pytest.mark.parametrize("platforms", [(AMD64,), (AMD64, ARM64)], ids=["demo", "demo-all"])

@@ -16,7 +16,7 @@ from imagebuild.testing.base_layers import InterpreterLayer, RootLayer, WheelLay
 from imagebuild.testing.wheel_base import BaseSpec, make_base
 from imagebuild.testing.wheel_fetch import ARM64, VLLM
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(30)]
 
 DYNAMO = {
     "ai-dynamo": (

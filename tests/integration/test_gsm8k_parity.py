@@ -17,7 +17,7 @@ from imagebuild.check.results import load_run
 from imagebuild.check.verdicts import Verdict
 from imagebuild.testing.openai_double import OpenAIDouble, Script
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(80)]
 ROWS = [
     {
         "question": f"A box holds {n} red and {2 * n} blue balls, and costs ${n}. How many balls are there?",

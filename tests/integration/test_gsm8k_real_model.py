@@ -22,7 +22,7 @@ from cpu_model import cpu_base, model
 from eval_python import eval_python
 from real_engine import RealEngine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(200)]
 ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = 20
 SITE = "/usr/local/lib/python3.11/dist-packages"

@@ -16,7 +16,7 @@ from workflow_runner import load_workflow
 
 from imagebuild.testing.small_engine import SmallWorkspace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(30)]
 sys.path.append(str(ROOT / "tests" / "cli"))
 from console_page import newcomer, run_page  # noqa: E402
 

@@ -13,7 +13,7 @@ from real_registry import RealRegistry
 
 from imagebuild.testing.small_engine import SmallWorkspace, engine_base
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(35), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 BASE = engine_base(index=True)
 

@@ -30,7 +30,7 @@ from imagebuild.overlay.roots import find_root, read_layout
 from imagebuild.overlay.times import entry_time
 from imagebuild.testing.python_tree import folder_layer, python_tree
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(35)]
 
 CREATED = 1_700_000_000
 VENV = "opt/venv"

@@ -20,7 +20,7 @@ from imagebuild.registry.retry import RetryPolicy
 from imagebuild.testing.images import File, ImageSpec, LayerSpec, make_image
 from imagebuild.testing.small_engine import SmallWorkspace, engine_base
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(50)]
 
 BASE = engine_base()
 

@@ -18,7 +18,7 @@ from imagebuild.errors import ImagebuildError
 from imagebuild.testing.real_root import debian_root
 from imagebuild.testing.smoke_engine import smoke_base, smoke_workspace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(25)]
 
 STEPS = ["files", "python", "switch", "engine", "parity", "overlay"]
 

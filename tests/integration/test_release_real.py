@@ -22,7 +22,7 @@ from imagebuild.attest.statement import Statement
 from imagebuild.content.digest import Digest
 from imagebuild.testing.small_engine import SmallWorkspace, engine_base
 
-pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(30), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 BASE = engine_base(("linux/amd64", "linux/arm64"))
 FILE = "manifests/tuned/release.dsse.json"

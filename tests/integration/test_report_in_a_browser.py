@@ -12,7 +12,7 @@ from browser import Browser, headless
 
 from imagebuild.testing.small_engine import SmallWorkspace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(30)]
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("b300-vllm", "gb200-dynamo", "mi355x-rocm")
 

@@ -25,7 +25,7 @@ from imagebuild.check.runners.rootfs import Rootfs
 from imagebuild.host.clock import monotonic, sleep
 from imagebuild.oci.layout import LayoutSource
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(45)]
 
 
 @pytest.fixture(scope="module")

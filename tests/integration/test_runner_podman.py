@@ -23,7 +23,7 @@ from imagebuild.check.runner import CheckedImage, Devices, End, Job, Runner
 from imagebuild.check.runners import open_runner
 from imagebuild.oci.layout import LayoutSource
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(70)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from imagebuild.check.runner import CheckedImage, Runner
 from imagebuild.check.runners import open_runner
 from imagebuild.target.site import Site
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(35)]
 
 
 @pytest.fixture(scope="module")

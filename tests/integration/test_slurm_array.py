@@ -21,7 +21,7 @@ from imagebuild.check.runners import open_runner
 from imagebuild.check.runners.slurm import SlurmRunner
 from imagebuild.target.site import Site
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(60)]
 Made = tuple[RealSlurm, SlurmRunner, Path]
 FOR_EVER = python("print('begun', flush=True); import time; time.sleep(3600)")
 

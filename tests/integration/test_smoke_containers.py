@@ -33,7 +33,7 @@ from imagebuild.target.workspace import Workspace
 from imagebuild.testing.real_root import debian_root
 from imagebuild.testing.smoke_engine import DECODE, PACKAGE, smoke_base, smoke_workspace
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(100)]
 
 AMD64 = Platform("linux", "amd64")
 SITE = "/usr/local/lib/python3.11/dist-packages"

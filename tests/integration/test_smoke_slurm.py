@@ -21,7 +21,7 @@ from imagebuild.check.runners.slurm import SlurmRunner
 from imagebuild.check.slurm.smoke import run_smoke_array
 from imagebuild.check.verdicts import Verdict
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(50)]
 STEPS = ("files", "python", "switch")
 
 

@@ -19,7 +19,7 @@ from tools import missing
 
 from imagebuild.content.digest import Digest
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(60)]
 
 EXTENSION = """\
 #include <Python.h>

@@ -23,7 +23,7 @@ from imagebuild.testing.target_bases import STAND_INS, runnable_base
 from imagebuild.testing.wheel_fetch import WheelPin, obtain, wheel_folder
 from imagebuild.testing.wheel_pins import CHANGE_WHEELS
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(180)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"

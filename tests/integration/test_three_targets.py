@@ -21,7 +21,7 @@ from imagebuild.testing.target_bases import STAND_INS
 from imagebuild.testing.wheel_fetch import obtain, wheel_folder
 from imagebuild.testing.wheel_pins import CHANGE_WHEELS
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(80)]
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = tuple(STAND_INS)

@@ -47,7 +47,7 @@ from imagebuild.testing.images import (
 from imagebuild.testing.memory import MemorySource, as_image
 from imagebuild.testing.new_entries import new_file, new_folder, new_link, new_whiteout
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(40)]
 DEPTH = 4
 STACKS = 30
 

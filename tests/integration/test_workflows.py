@@ -21,7 +21,7 @@ from workflow_runner import Runner, load_workflow
 from imagebuild.attest.keys import KeySigner, store_key_pair
 from imagebuild.testing.small_engine import SmallWorkspace, engine_base
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow(45)]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 TEMPLATES = ROOT / "imagebuild" / "release" / "workflows"
 ALL = [*WORKFLOWS, *sorted(TEMPLATES.glob("*.yaml"))]
