@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.target.matrix import HOSTED, plan_matrix
+    from imagebuild.target.matrix import HOSTED, JOBS_LIMIT, plan_matrix
     from imagebuild.target.site import choose_site, load_sites
 
     workspace = session.workspace
@@ -44,6 +44,10 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     matrix = plan_matrix(targets, sites, arguments.check or CHECKS, arguments.hosted or [HOSTED], unlocked)
     for one in matrix.left_out:
         session.output.note(f"left out: {one.target} {one.check} on {one.platform}: {one.reason}")
+    if len(matrix.jobs) > JOBS_LIMIT:
+        session.output.warn(
+            f"{len(matrix.jobs)} jobs, and GitHub runs at most {JOBS_LIMIT} of one matrix: name fewer targets, or one --check"
+        )
     document = {
         "kind": "matrix",
         "schemaVersion": 1,

@@ -14,6 +14,8 @@ from imagebuild.target.sku import SKUS
 CHECKS = ("build", "smoke", "gsm8k")
 HOSTED = "ubuntu-24.04"
 """Label of a machine of the code host: it builds for every platform, since building runs nothing of an image."""
+JOBS_LIMIT = 256
+"""Jobs that GitHub makes of one matrix; it fails the run of a longer one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,3 +94,15 @@ def test_a_named_site_takes_the_checks(space: SmallWorkspace, verb: Any) -> None
 def test_builds_take_the_label_that_is_asked_for(space: SmallWorkspace, verb: Any) -> None:
     done = verb("matrix", "plain", "--hosted", "self-hosted", "--hosted", "builder", "--json").document
     assert rows(done, "labels") == [(["self-hosted", "builder"],)]
+
+
+def test_more_jobs_than_the_code_host_makes_of_one_matrix_are_told(space: SmallWorkspace, verb: Any) -> None:
+    lock = space.lock_path("plain").read_bytes()
+    for number in range(257):
+        space.write_target(f"t{number}")
+        space.lock_path(f"t{number}").write_bytes(lock)
+    done = verb("matrix", *(f"t{number}" for number in range(256)), "--check", "build")
+    assert (done.code, done.err) == (0, "")
+    done = verb("matrix", *(f"t{number}" for number in range(257)), "--check", "build")
+    assert "257 jobs, and GitHub runs at most 256 of one matrix" in done.err
+    assert len(json.loads(done.out)["include"]) == 257
