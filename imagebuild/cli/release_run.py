@@ -96,6 +96,7 @@ def prepare(arguments: argparse.Namespace, session: Session) -> tuple[ReleaseReq
         force=arguments.force,
         builder=arguments.builder_id or LOCAL_BUILDER,
         attestations=None if elsewhere is not None else target.attestations_repository,
+        public_key=public_key_of(arguments.key, session),
     )
     tools = Tools(
         session.workspace,
@@ -107,6 +108,15 @@ def prepare(arguments: argparse.Namespace, session: Session) -> tuple[ReleaseReq
         checks_here(request, arguments, session),
     )
     return request, tools
+
+
+def public_key_of(key: str | None, session: Session) -> str:
+    """The file beside `NAME.key` that keygen made with it; a name to be filled in where there is none."""
+    if key is not None and key.endswith(".key"):
+        public = Path(f"{key.removesuffix('.key')}.pub")
+        if public.is_file():
+            return session.workspace.shown(public.resolve())
+    return "KEY.pub"
 
 
 def policy_of(named: str | None, session: Session) -> LoadedPolicy | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from imagebuild.content.canonical import document_json
@@ -170,7 +171,7 @@ def _summary(release: Release, reports: Sequence[StepReport]) -> dict[str, Any]:
         "key": by_name["sign and attest"].result.get("key"),
         "checks": {check: CheckStep(release, check).files() for check in CHECKS if request.asks_for(check) is not None},
         "waiver": None if release.waiver is None else release.waiver["number"],
-        "verify": f"imagebuild verify {_reference(request)} --release {manifest.get('file')} --key KEY.pub",
+        "verify": f"imagebuild verify {_reference(request)} --release {manifest.get('file')} {_trust(release)}",
     }
 
 
@@ -178,6 +179,15 @@ def _reference(request: ReleaseRequest) -> str:
     if request.push:
         return f"{request.repository}@{request.digest}"
     return f"oci:build/{request.name}@{request.digest}"
+
+
+def _trust(release: Release) -> str:
+    """By what others know the release for ours: the policy where it lists the key, else the public key."""
+    request = release.request
+    policy, signer = request.policy, request.signer
+    if policy is not None and signer is not None and any(item.key == signer.public_key for item in policy.keys):
+        return f"--policy {quote(release.tools.workspace.shown(policy.path.resolve()))}"
+    return f"--key {quote(request.public_key)}"
 
 
 def _account(release: Release, reports: Sequence[StepReport], summary: Mapping[str, Any]) -> ReleaseAccount:

@@ -14,7 +14,7 @@ from imagebuild.attest.release_file import FILE_NAME as RELEASE_FILE
 from imagebuild.build.contents import Contents
 from imagebuild.check.gate import AGAIN, decide
 from imagebuild.check.gate_record import demands_of
-from imagebuild.check.results import load_run
+from imagebuild.check.run_folders import load_runs, runs_folder
 from imagebuild.check.verdicts import Verdict
 from imagebuild.errors import ImagebuildError
 from imagebuild.oci.platform import Platform
@@ -100,7 +100,6 @@ def gather_report(workspace: Workspace, name: str, contents: Contents, today: da
     facts = load_facts(workspace, name)
     evidence = facts.target.folder / "evidence"
     smoke = workspace.root / "build" / "smoke" / name
-    gsm8k = workspace.root / "build" / "gsm8k" / name
     documents = load_documents([(smoke, workspace.shown(smoke)), (evidence, workspace.shown(evidence))])
     files = changed_files(facts, contents)
     records = load_evidence(evidence, workspace.shown(evidence)).records
@@ -109,7 +108,7 @@ def gather_report(workspace: Workspace, name: str, contents: Contents, today: da
     documents = tuple(one for one in documents if one not in altered)
     results = smoke_results(facts, documents, records)
     accuracy = [
-        *_own_runs(facts, gsm8k, workspace.shown(gsm8k), problems),
+        *(one for platform in facts.target.platforms for one in _own_runs(workspace, facts, platform, problems)),
         *accuracy_results(facts, documents, records),
     ]
     waivers = tuple(_waivers(workspace, facts, today, problems))
@@ -134,17 +133,21 @@ def gather_report(workspace: Workspace, name: str, contents: Contents, today: da
     return replace(made, unproven=tuple(_unproven(made)))
 
 
-def _own_runs(facts: TargetFacts, folder: Path, shown: str, problems: list[str]) -> Iterator[AccuracyResult]:
-    """The judgement of the runs below build/gsm8k/TARGET, made now with the target's own demands."""
+def _own_runs(
+    workspace: Workspace, facts: TargetFacts, platform: Platform, problems: list[str]
+) -> Iterator[AccuracyResult]:
+    """The judgement of a platform's runs below build/gsm8k/TARGET, made now with the target's own demands."""
     asked = facts.target.checks.gsm8k if facts.target.checks is not None else None
-    if asked is None or not any((folder / arm / "summary.json").is_file() for arm in asked.arms):
+    if asked is None:
         return
+    folder = runs_folder(workspace.root, facts.target, platform)
+    shown = workspace.shown(folder)
     try:
-        runs = {
-            arm: load_run(folder / arm) for arm in (*asked.arms, AGAIN) if (folder / arm / "summary.json").is_file()
-        }
+        runs = load_runs(folder, (*asked.arms, AGAIN))
     except ImagebuildError as error:
         problems.append(f"{shown}: {error.code}: {error.message.splitlines()[0].replace(str(folder), shown)}")
+        return
+    if not any(arm in runs for arm in asked.arms):
         return
     gate = decide(facts.name, runs, demands_of(facts.target, facts.overlays))
     yield accuracy_result(facts, f"{shown} ({', '.join(runs)})", gate.to_json())

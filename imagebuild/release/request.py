@@ -67,7 +67,8 @@ class Tools:
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
     """One release.  `lock` is current; `signer` is None only for a plan; `repository` is where it is published (None:
-    nowhere), `attestations` where signatures go in a registry (None: beside the image); `now` in seconds since 1970."""
+    nowhere), `attestations` where signatures go in a registry (None: beside the image); `now` in seconds since 1970;
+    `public_key` names the file with the signer's public key for whoever verifies."""
 
     target: Target
     overlays: tuple[Overlay, ...]
@@ -81,6 +82,7 @@ class ReleaseRequest:
     force: bool = False
     builder: str = LOCAL_BUILDER
     attestations: Repository | None = None
+    public_key: str = "KEY.pub"
 
     def __post_init__(self) -> None:
         if self.push and (self.repository is None or self.target.publish is None):

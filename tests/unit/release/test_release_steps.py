@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from typing import Any
@@ -65,6 +66,22 @@ def test_what_is_published_is_verified_by_the_key_the_file_and_the_policy(space:
         # the release statement is beside the image too: the policy needs no file
         ran = verb("verify", image, "--target", "tuned", "--policy", "policy.yaml")
         assert ran.code == 0, ran.out
+
+
+@pytest.mark.parametrize("policy", [True, False])
+def test_the_command_that_is_printed_verifies_as_it_stands(space: Space, verb: Verb, policy: bool) -> None:
+    if policy:
+        space.policy()
+    (space.root / "my keys").mkdir()
+    for name in ("builder.key", "builder.pub"):
+        shutil.copy(space.root / name, space.root / "my keys" / name)
+    ran = verb("release", "tuned", "--push", "--key", "my keys/builder.key")
+    assert ran.code == 0, ran.err
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("verify: ")]
+    trusted = "--policy policy.yaml" if policy else "--key 'my keys/builder.pub'"
+    assert line.endswith(trusted)
+    done = verb(*shlex.split(line)[2:])
+    assert done.code == 0, done.out
 
 
 def test_tags_come_after_signatures_and_the_manifest_after_tags(space: Space, verb: Verb) -> None:
