@@ -7,6 +7,9 @@ import sys
 
 def entry() -> None:
     """The console script.  Ends the process with the exit code of cli.md."""
+    from imagebuild.cli.streams import settle_streams
+
+    settle_streams()
     if sys.argv[1:] == ["--version"]:
         from imagebuild import __version__
 
@@ -27,10 +30,9 @@ def entry() -> None:
 def main(argv: list[str]) -> int:
     """Runs one verb; returns its exit code and never raises but for SystemExit of `--help`."""
     import contextlib
-    import os
     import signal
 
-    from imagebuild.cli.output import Output
+    from imagebuild.cli.output import Output, Unread
     from imagebuild.errors import ImagebuildError
 
     output = Output(json="--json" in argv)
@@ -45,9 +47,7 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         output.note("interrupted")
         return 130
-    except BrokenPipeError:
-        # whoever read our output has seen enough; the interpreter must not complain while closing it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Unread:
         return 0
     except ImagebuildError as error:
         output.error(error)
@@ -112,7 +112,6 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
     output.quiet = arguments.quiet
     with Session(arguments, output) as session:
         code: int = module.run(arguments, session)
-    sys.stdout.flush()
     return code
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from imagebuild.errors import InputError
 from imagebuild.host.environment import variable
@@ -35,7 +36,31 @@ class Parser(argparse.ArgumentParser):
     """argparse with our error type instead of a message and an exit."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        raise InputError("cli.usage", message, hint=f"see {self.prog} --help")
+        raise InputError("cli.usage", message, hint=self._nearest(message) or f"see {self.prog} --help")
+
+    def _nearest(self, message: str) -> str | None:
+        """The option that a misspelt one was meant to be."""
+        if not message.startswith("unrecognized arguments: "):
+            return None
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        for word in message.partition(": ")[2].split():
+            near = get_close_matches(word.partition("=")[0], known, 1) if word.startswith("--") else ()
+            if near:
+                return f"did you mean {near[0]}? see {self.prog} --help"
+        return None
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        """The help: an answer as every other."""
+        from imagebuild.cli.output import print_answer
+
+        print_answer(message)
+
+
+class _FromVariable(list[object]):
+    """Values of a variable.  argparse copies a default and appends what the command line says; that one wins."""
+
+    def __copy__(self) -> list[object]:
+        return []
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +120,9 @@ def apply_environment(parser: argparse.ArgumentParser) -> None:
                 )
             action.default = text.lower() in TRUE
         elif isinstance(action, argparse._AppendAction):
-            action.default = text.split()
+            # argparse converts no default that is a list
+            convert = action.type if callable(action.type) else str
+            action.default = _FromVariable(convert(word) for word in text.split())
         else:
             # argparse converts defaults that are text with the option's own type, and checks nothing else of them
             if action.choices is not None and text not in action.choices:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_module
 import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from imagebuild.errors import ImagebuildError, SeveralErrors, clean
+from imagebuild.cli.streams import silence
+from imagebuild.content.files import io_faults
+from imagebuild.errors import ImagebuildError, SeveralErrors, UnavailableError, clean
 from imagebuild.host.environment import variable
 
 NARROWEST = 40
@@ -30,10 +33,10 @@ class Output:
             raise AssertionError("a verb answers once")
         self._answered = True
         if self.json:
-            sys.stdout.write(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n")
+            print_answer(_json_text(document))
         elif text:
             shown = clean(text, len(text) + 1)
-            sys.stdout.write((shown if whole else _fitted(shown, sys.stdout)) + "\n")
+            print_answer((shown if whole else _fitted(shown, sys.stdout)) + "\n")
 
     def note(self, text: str) -> None:
         """A line for people on stderr."""
@@ -48,7 +51,7 @@ class Output:
         self.error_lines(error)
         if self.json and not self._answered:
             self._answered = True
-            sys.stdout.write(json_module.dumps(error.document(), indent=2, ensure_ascii=False) + "\n")
+            _print_error(error.document())
 
     def error_lines(self, error: ImagebuildError) -> None:
         """An error on stderr only: its place in the answer is the caller's matter."""
@@ -73,7 +76,7 @@ class Output:
                 "hint": None,
                 "details": {},
             }
-            sys.stdout.write(json_module.dumps(document, indent=2, ensure_ascii=False) + "\n")
+            _print_error(document)
 
     def _annotate(self, error: ImagebuildError) -> None:
         file, line = error.details.get("file"), error.details.get("line")
@@ -114,7 +117,44 @@ class Output:
             "imagebuild VERB --help tells more; imagebuild --version tells the version.",
             "first steps: imagebuild init my-images; imagebuild demo",
         ]
-        (sys.stdout if asked else sys.stderr).write("\n".join(lines) + "\n")
+        text = "\n".join(lines) + "\n"
+        if asked:
+            print_answer(text)
+        else:
+            sys.stderr.write(text)
+
+
+class Unread(Exception):
+    """Whoever read stdout has seen enough."""
+
+
+def print_answer(text: str) -> None:
+    """Writes to stdout, down to the file or pipe.
+
+    Raises Unread where nobody reads any more, UnavailableError `content.disk-full` or `content.io`.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # the interpreter must not try once more, and complain, while it ends
+        silence(sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise Unread from None
+        with io_faults("stdout", "writing"):
+            raise
+
+
+def _print_error(document: Mapping[str, Any]) -> None:
+    """The error decides the exit code, whether or not its document can be written."""
+    with contextlib.suppress(Unread, UnavailableError):
+        print_answer(_json_text(document))
+
+
+def _json_text(document: Mapping[str, Any]) -> str:
+    """Escaped where the stream's encoding could not hold every character: the escapes of JSON, not the stream's."""
+    unicode = (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
+    return json_module.dumps(document, indent=2, ensure_ascii=not unicode) + "\n"
 
 
 def _fitted(text: str, stream: TextIO) -> str:

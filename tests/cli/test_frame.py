@@ -75,6 +75,27 @@ def test_each_option_has_a_variable(capsys: pytest.CaptureFixture[str], monkeypa
     assert main(["cache", "info"]) == 2
 
 
+def test_a_variable_is_read_as_its_option_is_and_the_option_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    from imagebuild.cli.options import Parser, apply_environment
+    from imagebuild.cli.verb_build import configure
+    from imagebuild.oci.platform import Platform
+
+    monkeypatch.setenv("IMAGEBUILD_PLATFORM", "amd64")
+    parser = Parser()
+    configure(parser)
+    apply_environment(parser)
+    assert parser.parse_args(["x"]).platform == [Platform("linux", "amd64")]
+    arm = Platform("linux", "arm64")
+    assert parser.parse_args(["x", "--platform", "arm64", "--platform", "arm64"]).platform == [arm, arm]
+
+
+def test_a_misspelt_option_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lock", "x", "--compelte"]) == 2
+    assert "did you mean --complete?" in capsys.readouterr().err
+    assert main(["lock", "x", "--zzz"]) == 2
+    assert "see imagebuild lock --help" in capsys.readouterr().err
+
+
 def test_an_unforeseen_exception_is_exit_4(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from imagebuild.cli import verb_explain
 
