@@ -16,13 +16,15 @@ from imagebuild.check.verdicts import Judgement, Verdict, worst
 from imagebuild.content.strict_yaml import no_entries
 
 AGAIN = "base-again"
+ALIKE = ("model", "chat", "concurrency", "max_tokens", "shots", "lm_eval")
+"""Settings of a run in which the arms of one gate may not differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demands:
     """What the target asks for: `threshold` a fraction, `margin` in points, `arms` that must have run; `needs_proof`:
     the overlays have a switch, so an `on` run must prove that the switched branch ran; `dataset` the digest of the
-    questions."""
+    questions, `shots` that of the training questions from which the shots are drawn."""
 
     threshold: Decimal
     margin: Decimal
@@ -30,6 +32,7 @@ class Demands:
     limits: AnswerLimits = DEFAULT_LIMITS
     needs_proof: bool = True
     dataset: str = str(protocol.TEST_DIGEST)
+    shots: str = str(protocol.TRAIN_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def decide(target: str, runs: Mapping[str, Run], demands: Demands) -> Gate:
         else:
             checks += _of_arm(arm, run, demands)
     checks += _identities(runs, demands.arms)
+    checks += _asked_alike({arm: runs[arm] for arm in demands.arms if arm in runs})
     comparisons = {
         f"{candidate} against {reference}": compare_runs(
             runs[candidate], runs[reference], demands.margin, demands.limits
@@ -139,6 +143,8 @@ def _other_protocol(arm: str, run: Run, demands: Demands) -> Iterator[str]:
         yield f"{arm}: meta_env.json does not say which questions were asked"
     elif data.get("test") != demands.dataset:
         yield f"{arm}: other questions than the pinned ones ({data.get('test')})"
+    elif data.get("train") != demands.shots:
+        yield f"{arm}: shots from other training questions than the pinned ones ({data.get('train')})"
     elif run.questions != data.get("questions"):
         yield f"{arm}: {run.questions} of {data.get('questions')} questions"
     if isinstance(settings, dict) and settings.get("max_tokens_asked") is not None:
@@ -159,6 +165,16 @@ def _identities(runs: Mapping[str, Run], arms: tuple[str, ...]) -> Iterator[Gate
         yield GateCheck("images", Judgement(Verdict.INVALID, "off and on served different images"))
     elif digests.get("base") in patched:
         yield GateCheck("images", Judgement(Verdict.INVALID, "base served the patched image"))
+
+
+def _asked_alike(runs: Mapping[str, Run]) -> Iterator[GateCheck]:
+    """Whether the arms differ in what they serve and in nothing else that their runs tell."""
+    settings = {arm: run.meta.get("settings") for arm, run in runs.items()}
+    for key in ALIKE:
+        found = {arm: one.get(key) for arm, one in settings.items() if isinstance(one, dict)}
+        if any(one != two for one, two in pairwise(found.values())):
+            words = ", ".join(f"{arm} {value}" for arm, value in found.items())
+            yield GateCheck("settings", Judgement(Verdict.INVALID, f"the arms were asked differently: {key}: {words}"))
 
 
 def gate_text(gate: Gate) -> str:

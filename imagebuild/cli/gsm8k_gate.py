@@ -19,14 +19,21 @@ from imagebuild.cli.session import Session
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a target's name")
-    parser.add_argument("--runs", metavar="DIR", help="the folder with one folder an arm (build/gsm8k/TARGET)")
+    parser.add_argument(
+        "--runs", metavar="DIR",
+        help="the folder with one folder an arm (build/gsm8k/TARGET, with several platforms build/gsm8k/TARGET/ARCH)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--platform", metavar="PLATFORM", help="which platform's runs (default: the SKU's, else this machine's)"
+    )
     parser.add_argument("--junit", metavar="FILE", help="also write the checks as JUnit XML")
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.check.gate import AGAIN, decide, gate_text
     from imagebuild.check.gate_record import demands_of, gate_junit, gate_statement, store_gate
-    from imagebuild.check.results import load_run
+    from imagebuild.check.run_folders import load_runs, runs_folder
+    from imagebuild.cli.gsm8k_engines import platform_of
     from imagebuild.content.files import atomic_write
     from imagebuild.errors import InputError
     from imagebuild.host import clock
@@ -40,8 +47,11 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             f"the target {target.name} asks for no accuracy check",
             hint="declare checks.gsm8k in its target.yaml",
         )
-    folder = Path(arguments.runs) if arguments.runs else session.workspace.root / "build" / "gsm8k" / target.name
-    runs = {arm: load_run(folder / arm) for arm in (*asked.arms, AGAIN) if (folder / arm / "summary.json").is_file()}
+    if arguments.runs:
+        folder = Path(arguments.runs)
+    else:
+        folder = runs_folder(session.workspace.root, target, platform_of(arguments.platform, target))
+    runs = load_runs(folder, (*asked.arms, AGAIN))
     demands = demands_of(target, session.workspace.series(target))
     gate = decide(target.name, runs, demands)
     lock = load_lock(session.workspace.lock_path(target.name))

@@ -63,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="TEXT", help="what it runs on, for meta_env.json (default: asked inside)")
     parser.add_argument("--key-variable", metavar="NAME", default="OPENAI_API_KEY", help="variable that holds the key")
     parser.add_argument("--eval-python", metavar="FILE", help="a Python that has lm-eval (default: this one)")
-    parser.add_argument("--output", metavar="DIR", help="folder with one folder an arm (build/gsm8k/TARGET)")
+    parser.add_argument(
+        "--output", metavar="DIR",
+        help="folder with one folder an arm (build/gsm8k/TARGET, with several platforms build/gsm8k/TARGET/ARCH)",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
@@ -146,11 +149,16 @@ def _each(arguments: argparse.Namespace, session: Session, target: Target, arms:
 def _request(arguments: argparse.Namespace, session: Session, target: Target, arm: str) -> RunRequest:
     from imagebuild.check.compare import DEFAULT_LIMITS, AnswerLimits
     from imagebuild.check.gsm8k import RunRequest
+    from imagebuild.check.run_folders import runs_folder
+    from imagebuild.cli.gsm8k_engines import platform_of
 
     asked = target.checks.gsm8k if target.checks is not None else None
-    root = session.workspace.root / "build" / "gsm8k" / target.name
+    if arguments.output:
+        root = Path(arguments.output)
+    else:
+        root = runs_folder(session.workspace.root, target, platform_of(arguments.platform, target))
     return RunRequest(
-        folder=(Path(arguments.output) if arguments.output else root) / arm,
+        folder=root / arm,
         target=target.name,
         arm=arm,
         dataset=_dataset(arguments, session),

@@ -42,9 +42,11 @@ def _smoke(request: ReleaseRequest, where: Sequence[str], session: Session) -> s
 def _gsm8k(request: ReleaseRequest, where: Sequence[str], data: str | None, session: Session) -> str:
     if data is None:
         return "--data names no folder with GSM8K's questions"
+    found = []
     for name in request.images:
         _heard("gsm8k_run", [request.name, "--platform", name, "--data", data, *where], session)
-    return _told(_heard("gsm8k_gate", [request.name], session))
+        found.append({**_heard("gsm8k_gate", [request.name, "--platform", name], session), "platform": name})
+    return _told({"results": found})
 
 
 def _heard(module_name: str, words: Sequence[str], session: Session) -> Mapping[str, Any]:

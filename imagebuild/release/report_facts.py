@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 
 from imagebuild.attest.release_file import FILE_NAME as RELEASE_FILE
 from imagebuild.build.contents import Contents

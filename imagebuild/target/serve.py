@@ -78,8 +78,8 @@ class Serve:
 @dataclass(frozen=True, slots=True)
 class Gsm8k:
     """The accuracy gate: both filters reach `threshold` (a fraction; `thresholds` says another one for a model by its
-    id), and the paired difference stays within `margin` (points).  A run has the first of `concurrency` requests in
-    flight unless it is told otherwise; more than `max_null` null or empty answers void it, and so do more than
+    id), and the paired difference stays within `margin` (points).  A run has as many requests in flight as
+    `concurrency` says, one number, unless it is told otherwise; more than `max_null` null or empty answers void it, and so do more than
     `max_truncated` that were cut off at the longest length (one in a hundred, if nothing is said)."""
 
     threshold: Decimal = Decimal("0.90")
@@ -110,6 +110,16 @@ class Checks:
                 expected="the arm `base` among them",
                 found=", ".join(self.gsm8k.arms),
                 details={"key": "gsm8k.arms"},
+            )
+        if self.gsm8k is not None and len(self.gsm8k.concurrency) != 1:
+            raise InputError(
+                "target.several-concurrencies",
+                "a gate judges runs of one concurrency, so that a second number would never be run",
+                expected="one number",
+                found=", ".join(map(str, self.gsm8k.concurrency)),
+                hint="keep one; run and judge another with `gsm8k run --concurrency N --output DIR` and "
+                "`gsm8k gate --runs DIR`",
+                details={"key": "gsm8k.concurrency"},
             )
 
 
@@ -179,7 +189,7 @@ CHECKS = Object(
                     "arms": Field(List(Text("an arm", choices=ARMS), minimum=1, unique=True), "what is run"),
                     "concurrency": Field(
                         List(Integer("a number of requests", minimum=1, maximum=65_536), minimum=1, unique=True),
-                        "requests in flight: a run takes the first, or the one that its option names",
+                        "requests in flight, one number in a list; the run's option may name another",
                     ),
                     "max_null": Field(
                         Integer("a count", maximum=1319), "null or empty answers above which a run is void"

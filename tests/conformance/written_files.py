@@ -251,6 +251,7 @@ BEYOND: dict[str, list[tuple[str, Any, str]]] = {
     "target": [
         ("base", f"docker.io/UPPER/x@{A}", "oci.bad-reference"),
         ("publish.repository", "docker.io/UPPER", "oci.bad-reference"), ("checks.gsm8k.arms", ["on"], "target.no-base-arm"),
+        ("checks.gsm8k.concurrency", [1, 64], "target.several-concurrencies"),
     ],
     "overlay": [
         ("last_update", "2026-02-30", "overlay.bad-date"), ("proof", {"log": "("}, "overlay.bad-proof"), ("switch.on", "0", "overlay.bad-switch"),

@@ -17,7 +17,9 @@ from imagebuild.content.digest import Digest
 from imagebuild.waiver.evidence import load_evidence, parse_record
 
 DATA = {"test": "sha256:" + "d" * 64, "train": "sha256:" + "e" * 64, "questions": 300}
-DEMANDS = Demands(Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=str(DATA["test"]))
+DEMANDS = Demands(
+    Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=str(DATA["test"]), shots=str(DATA["train"])
+)
 BASE, PATCHED, CONTENT = Digest("a" * 64), Digest("b" * 64), Digest("c" * 64)
 Judged = Callable[..., tuple[Gate, dict[str, Run]]]
 

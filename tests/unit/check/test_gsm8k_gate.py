@@ -11,8 +11,11 @@ from imagebuild.check.gate import Demands, Gate, decide, gate_text
 from imagebuild.check.results import load_run
 from imagebuild.check.verdicts import Verdict
 
-DATA = {"test": "sha256:" + "d" * 64, "questions": 300}
-DEMANDS = Demands(Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=DATA["test"])
+DATA = {"test": "sha256:" + "d" * 64, "train": "sha256:" + "e" * 64, "questions": 300}
+DEMANDS = Demands(
+    Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=str(DATA["test"]), shots=str(DATA["train"])
+)
+CUT = {"base": 4096, "off": 4096, "on": 512}
 BASE, PATCHED = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 
@@ -75,6 +78,12 @@ def test_bad_scores(gate: Callable[..., Gate], wrong: dict[str, int], verdict: s
         ({"on": {"settings": None}}, "invalid", "which questions"),
         ({"on": {"settings": {"dataset": {"test": "sha256:other"}}}}, "invalid", "other questions"),
         ({"on": {"settings": {"dataset": {**DATA, "questions": 1319}}}}, "invalid", "300 of 1319 questions"),
+        ({"on": {"settings": {"dataset": {**DATA, "train": "sha256:other"}}}}, "invalid", "other training questions"),
+        (
+            {arm: {"settings": {"dataset": DATA, "max_tokens": longest}} for arm, longest in CUT.items()},
+            "invalid",
+            "the arms were asked differently: max_tokens: base 4096, off 4096, on 512",
+        ),
         ({"off": {"acceptance": "synthetic"}}, "invalid", "synthetic acceptance"),
         ({"on": {"settings": {"dataset": DATA, "max_tokens_asked": 16}}}, "invalid", "answers were cut at 16 tokens"),
     ],

@@ -154,6 +154,7 @@ PUBLISH = "publish: {repository: x.org/y, tag: T, arch_tag: A}\n"
         (SMALL + "overlays: [B]\nexpect_applied: [b]\n", [("schema.bad-value", 5, "overlays[0]")]),
         (SMALL + 'requires: {env: {A: "1"}}\nenv: {A: "2"}\n', [("target.env-contradicts", 6, "env.A")]),
         (SMALL + "checks: {gsm8k: {arms: [off, on]}}\n", [("target.no-base-arm", 5, "checks.gsm8k.arms")]),
+        (SMALL + "checks: {gsm8k: {concurrency: [1, 64]}}\n", [("target.several-concurrencies", 5, "checks.gsm8k.concurrency")]),
         (SMALL + PUBLISH.replace("T,", '"{base.tga}",'), [("target.bad-template", 5, "publish.tag")]),
         (SMALL + PUBLISH.replace("T,", '"{base.tag}-{arch}",'), [("target.bad-template", 5, "publish.tag")]),
         (SMALL + PUBLISH.replace("T,", '"-x",'), [("target.bad-template", 5, "publish.tag")]),
