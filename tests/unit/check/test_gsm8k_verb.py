@@ -1,6 +1,7 @@
 """`imagebuild gsm8k` from the door: exit codes and the one document."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -11,6 +12,8 @@ import pytest
 
 from imagebuild.cli.main import main
 from imagebuild.testing.openai_double import OpenAIDouble, Script
+
+CHECK = {"amd64": "base", "arm64": "base counts"}
 
 
 def verb(*words: str | Path) -> tuple[int, str, str]:
@@ -85,6 +88,24 @@ def test_run_and_gate_of_a_target(workspace: Path, questions: Path, eval_python:
     assert (workspace / "build" / "gsm8k" / "t" / "gate.json").is_file()
     assert verb("gate", "t", "-C", workspace, "--junit", workspace / "out.xml")[0] == 3
     assert 'testsuite name="gsm8k t"' in (workspace / "out.xml").read_text()
+
+
+def test_the_runs_of_two_platforms_lie_apart(workspace: Path, questions: Path, eval_python: str) -> None:
+    path = workspace / "manifests" / "t" / "target.yaml"
+    path.write_text(path.read_text().replace("[linux/amd64]", "[linux/amd64, linux/arm64]"))
+    rows = [json.loads(line) for line in (questions / "test.jsonl").read_text().splitlines()]
+    script = Script([(row["question"], row["answer"].split("#### ")[1]) for row in rows])
+    common = ("-C", workspace, "--data", questions, "--eval-python", eval_python, "--json", "--arm", "base")
+    for arch, image in (("amd64", "a"), ("arm64", "b")):
+        with OpenAIDouble(script) as double:
+            words = ("--platform", f"linux/{arch}", "--endpoint", double.url, "--image", "sha256:" + image * 64)
+            code, out, err = verb("run", "t", *words, *common)
+        assert code == 0, err
+        assert json.loads(out)["folder"] == str(workspace / "build" / "gsm8k" / "t" / arch / "base")
+    shutil.rmtree(workspace / "build" / "gsm8k" / "t" / "amd64")
+    for arch, words in (("amd64", "no run of this arm"), ("arm64", "other questions than the pinned ones")):
+        gate = json.loads(verb("gate", "t", "-C", workspace, "--platform", f"linux/{arch}", "--json")[1])
+        assert words in {check["name"]: check["reason"] for check in gate["checks"]}[CHECK[arch]], arch
 
 
 def test_a_gate_without_runs_is_not_run(workspace: Path) -> None:
