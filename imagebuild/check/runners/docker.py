@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from imagebuild.check.runner import OUT, OUTPUT_LIMIT, CheckedImage, Devices, End, Job, Outcome, Server
@@ -17,8 +18,8 @@ from imagebuild.check.runners.devices import cdi_names, check_devices, groups_of
 from imagebuild.check.runners.files import Collected, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits, may_raise
 from imagebuild.check.runners.loading import as_image, child_of, engine_name
-from imagebuild.check.runners.place import Place, laid_out, no_runner
-from imagebuild.check.runners.serving import GRACE, LOOPBACK, EndedServer, Live, never_ran
+from imagebuild.check.runners.place import Place, job_environment, laid_out, no_runner
+from imagebuild.check.runners.serving import GRACE, LOOPBACK, Ended, EndedServer, Live, never_ran, outcome_of
 from imagebuild.errors import UnavailableError
 from imagebuild.host.clock import monotonic, sleep
 from imagebuild.oci.docker_containers import Containers, DockerContainers
@@ -180,9 +181,7 @@ def container_config(
     """The body of `POST /containers/create` for a job (Engine API).  An entry of Env without `=` takes a variable of the
     image away."""
     check_devices(job.devices)
-    environment = {**job.environment, "IMAGEBUILD_IN": "/imagebuild/in", "IMAGEBUILD_OUT": "/imagebuild/out"}
-    for name in job.unset:
-        environment.pop(name, None)
+    environment = job_environment((), job)
     host: dict[str, Any] = {
         "NetworkMode": "host" if job.network else "none",
         "ShmSize": job.shared_memory,
@@ -255,9 +254,9 @@ def _outcome(engine: Containers, name: str, end: End, seconds: float, machine: M
     stdout = engine.logs(name, stdout=True, stderr=False, limit=OUTPUT_LIMIT)
     stderr = engine.logs(name, stdout=False, stderr=True, limit=OUTPUT_LIMIT)
     left = _collect(engine, name)
-    detail = "stopped at its deadline" if end is End.DEADLINE else ("out of memory" if state.get("OOMKilled") else "")
-    code = None if end is End.DEADLINE else int(state.get("ExitCode", -1))
-    return never_ran(Outcome(end, code, stdout, stderr, left.files, seconds, detail, {**machine, **left.machine()}))
+    ended = Ended(int(state.get("ExitCode", -1)), end, seconds)
+    out_of_memory = bool(state.get("OOMKilled"))
+    return never_ran(outcome_of(ended, (stdout, stderr), left, machine, out_of_memory=out_of_memory))
 
 
 def _collect(engine: Containers, name: str) -> Collected:
@@ -336,9 +335,7 @@ class _DockerServer:
             found = Outcome(End.LOST, None, b"", b"", {}, monotonic() - self._begin, str(error), self._machine)
         _remove(self._engine, self._name)
         if detail and not found.detail:
-            found = Outcome(
-                found.end, found.code, found.stdout, found.stderr, found.files, found.seconds, detail, found.machine
-            )
+            found = replace(found, detail=detail)
         return self._set(found)
 
     def _set(self, outcome: Outcome) -> Outcome:

@@ -11,12 +11,12 @@ from typing import Any
 
 from imagebuild.check.runner import OUTPUT_LIMIT, CheckedImage, End, Job, Outcome, Server
 from imagebuild.check.runners.files import collect_folder, write_inputs
+from imagebuild.check.runners.loading import child_of
 from imagebuild.check.runners.place import Place, Scratch, job_environment, laid_out, remove_tree
-from imagebuild.check.runners.serving import Ended, EndedServer, Live, ProcessServer, run_to_end
+from imagebuild.check.runners.serving import Ended, EndedServer, Live, ProcessServer, outcome_of, run_to_end
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
 from imagebuild.errors import UnavailableError
 from imagebuild.host import environment, process
-from imagebuild.oci.tree import read_image_tree
 
 
 class HostRunner:
@@ -75,8 +75,7 @@ class HostRunner:
 
     def _start(self, image: CheckedImage, job: Job, folder: Path) -> process.Process:
         given, left = write_inputs(folder, job.inputs)
-        tree = read_image_tree(image.source, image.digest, [image.platform])
-        lines = next(iter(tree.children.values())).config.environment
+        lines = child_of(image).config.environment
         mine = environment.variables()
         mine["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), mine.get("PATH", os.defpath)))
         said = [line for line in lines if not _names_a_path(line)]
@@ -95,19 +94,8 @@ def _machine() -> dict[str, Any]:
 
 
 def _finish(ended: Ended, process: process.Process, folder: Path) -> Outcome:
-    stdout, stderr = process.output()
     try:
         left = collect_folder(folder / "out")
     finally:
         remove_tree(folder)
-    late = ended.end is End.DEADLINE
-    return Outcome(
-        ended.end,
-        None if late else ended.code,
-        stdout,
-        stderr,
-        left.files,
-        ended.seconds,
-        "stopped at its deadline" if late else "",
-        {**_machine(), **left.machine()},
-    )
+    return outcome_of(ended, process.output(), left, _machine())

@@ -32,6 +32,7 @@ from imagebuild.check.runners.serving import (
     Live,
     ProcessServer,
     never_ran,
+    outcome_of,
     run_to_end,
 )
 from imagebuild.content.files import io_faults
@@ -210,7 +211,6 @@ def _ask_to_end(begun: process.Process) -> None:
 
 
 def _finish(ended: Ended, started: process.Process, folder: Path, runtime: Runtime, machine: dict[str, Any]) -> Outcome:
-    stdout, stderr = started.output()
     try:
         refused = runtime.refusal(folder, ended.code)
         machine = {**machine, "writable": _word(folder / "writable")}
@@ -219,19 +219,7 @@ def _finish(ended: Ended, started: process.Process, folder: Path, runtime: Runti
         left = collect_folder(folder / "files" / "out")
     finally:
         remove_tree(folder)
-    late = ended.end is End.DEADLINE
-    return never_ran(
-        Outcome(
-            ended.end,
-            None if late else ended.code,
-            stdout,
-            stderr,
-            left.files,
-            ended.seconds,
-            "stopped at its deadline" if late else "",
-            {**machine, **left.machine()},
-        )
-    )
+    return never_ran(outcome_of(ended, started.output(), left, machine))
 
 
 def _word(path: Path) -> str:

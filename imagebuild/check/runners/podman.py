@@ -12,18 +12,28 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from imagebuild.check.runner import OUTPUT_LIMIT, CheckedImage, End, Job, Outcome, Server
+from imagebuild.check.runner import OUT, OUTPUT_LIMIT, CheckedImage, End, Job, Outcome, Server
 from imagebuild.check.runners import owner
 from imagebuild.check.runners.devices import cdi_names, check_devices, groups_of, machine_nodes
 from imagebuild.check.runners.files import TOTAL_LIMIT, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits
 from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
 from imagebuild.check.runners.oci_runtime import KNOWN, own_programs
-from imagebuild.check.runners.place import Place, Scratch, laid_out, no_runner
-from imagebuild.check.runners.serving import GRACE, Ended, EndedServer, Live, ProcessServer, never_ran, run_to_end
+from imagebuild.check.runners.place import Place, Scratch, job_environment, laid_out, no_runner
+from imagebuild.check.runners.serving import (
+    GRACE,
+    Ended,
+    EndedServer,
+    Live,
+    ProcessServer,
+    never_ran,
+    outcome_of,
+    run_to_end,
+)
 from imagebuild.content.files import TEMPORARY_PREFIX, io_faults
 from imagebuild.errors import RefusedError, UnavailableError, clean
 from imagebuild.host import process
@@ -213,16 +223,14 @@ class PodmanRunner:
         if str(state.get("StartedAt", _NEVER)).startswith(_NEVER):
             return Outcome(End.NOT_STARTED, None, b"", b"", {}, ended.seconds, _said(stderr), machine)
         machine["imageId"] = state["imageId"]
-        copying = process.start([*self._base, "cp", f"{name}:/imagebuild/out", "-"], limit=TOTAL_LIMIT + OUTPUT_LIMIT)
+        copying = process.start([*self._base, "cp", f"{name}:{OUT}", "-"], limit=TOTAL_LIMIT + OUTPUT_LIMIT)
         if copying.wait(DEADLINE) is None:
             copying.stop()
         left = collect_tar(io.BytesIO(copying.output()[0]))
-        late = ended.end is End.DEADLINE
-        detail = "stopped at its deadline" if late else ("out of memory" if state.get("OOMKilled") else "")
-        code = None if late else int(state.get("ExitCode", -1))
-        return never_ran(
-            Outcome(ended.end, code, stdout, stderr, left.files, ended.seconds, detail, {**machine, **left.machine()})
-        )
+        # what `podman start` itself returns is lost now and then
+        ended = replace(ended, code=int(state.get("ExitCode", -1)))
+        out_of_memory = bool(state.get("OOMKilled"))
+        return never_ran(outcome_of(ended, (stdout, stderr), left, machine, out_of_memory=out_of_memory))
 
     def _state(self, name: str) -> dict[str, Any]:
         """The container's state once it is over, and the image that it was made of: a container that ended is for a moment still called running."""
@@ -287,11 +295,9 @@ def create_words(job: Job, *, rootless: bool, limits: Mapping[str, tuple[int, in
         words += ["--label", f"{name}={value}"]
     for name, (soft, hard) in sorted((job_limits(job.devices is not None) if limits is None else limits).items()):
         words += ["--ulimit", f"{name}={soft}:{hard}"]
-    environment = {**job.environment, "IMAGEBUILD_IN": "/imagebuild/in", "IMAGEBUILD_OUT": "/imagebuild/out"}
     for name in job.unset:
-        environment.pop(name, None)
         words += ["--unsetenv", name]
-    for name, value in sorted(environment.items()):
+    for name, value in sorted(job_environment((), job).items()):
         words += ["--env", f"{name}={value}"]
     for mount in job.mounts:
         words += ["--volume", f"{mount.source}:{mount.target}:{'ro' if mount.read_only else 'rw'}"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from imagebuild.check.runner import End, Outcome, Server
+from imagebuild.check.runners.files import Collected
 from imagebuild.errors import clean
 from imagebuild.host.clock import monotonic
 from imagebuild.host.process import Process
@@ -54,6 +56,22 @@ def _stop(process: Process, stop: Callable[[], None] | None, grace: float) -> No
         stop()
         process.wait(grace or 5.0)
     process.stop(grace)
+
+
+def outcome_of(
+    ended: Ended,
+    output: tuple[bytes, bytes],
+    left: Collected,
+    machine: Mapping[str, Any],
+    *,
+    out_of_memory: bool = False,
+) -> Outcome:
+    """What became of a command that ran: stopped at its deadline it has no exit code of its own.  `output` is standard
+    output and standard error."""
+    late = ended.end is End.DEADLINE
+    detail = "stopped at its deadline" if late else ("out of memory" if out_of_memory else "")
+    told = {**machine, **left.machine()}
+    return Outcome(ended.end, None if late else ended.code, *output, left.files, ended.seconds, detail, told)
 
 
 def never_ran(outcome: Outcome) -> Outcome:
