@@ -41,6 +41,8 @@ def passphrase_from(file: Path | None, variables: Callable[[str], str | None] = 
 
     def give() -> bytes:
         if file is not None:
+            if not file.exists():
+                raise InputError("attest.no-passphrase", f"there is no passphrase file {file}")
             with io_faults(file, "reading the passphrase file"):
                 first = file.read_bytes()[: PEM_LIMIT + 1].split(b"\n", 1)[0].rstrip(b"\r")
             if first:

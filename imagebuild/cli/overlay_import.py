@@ -40,9 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.build.base_access import ask_base
     from imagebuild.build.live_base import LiveBase
+    from imagebuild.cli.named_file import read_named
     from imagebuild.cli.overlay_target import earlier_overlays, folder_roots
     from imagebuild.cli.targets import artefacts_of, contents_of, facts_of
-    from imagebuild.content.files import io_faults
     from imagebuild.errors import InputError
     from imagebuild.oci.platform import Platform
     from imagebuild.overlay.importer import ImportedOverlay, import_diff, import_tree
@@ -67,15 +67,13 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         if arguments.from_diff == "-":
             diff = sys.stdin.buffer.read()
         else:
-            with io_faults(arguments.from_diff, "reading"):
-                diff = Path(arguments.from_diff).read_bytes()
+            diff = read_named(arguments.from_diff, "--from-diff")
         names = [path.split("/", 1)[-1] for path in parse_patch(diff).paths]
     elif arguments.from_tree is not None:
         tree = read_tree(Path(arguments.from_tree))
         names = list(tree)
     else:
-        with io_faults(arguments.from_script, "reading"):
-            text = Path(arguments.from_script).read_text(encoding="utf-8", errors="surrogateescape")
+        text = read_named(arguments.from_script, "--from-script").decode("utf-8", "surrogateescape")
         script = parse_script(text, arguments.from_script)
         names = [path.split("/", 1)[-1] for path in script.names]
 

@@ -16,6 +16,7 @@ from imagebuild.cli.progress import Progress
 from imagebuild.host.environment import cache_folder
 
 if TYPE_CHECKING:
+    from imagebuild.oci.reference import Reference
     from imagebuild.target.workspace import Workspace
 
 
@@ -60,6 +61,19 @@ class Session:
                 bool(getattr(self.arguments, "allow_base_transfer", False)),
             ),
         )
+
+    def reference(self, text: str) -> Reference:
+        """The reference that somebody typed.  Raises InputError `oci.bad-reference`.
+
+        A bare name is Docker Hub's, as everywhere; where a layout of that name lies here, that is said.
+        """
+        from imagebuild.oci.reference import parse_reference
+
+        reference = parse_reference(text)
+        folder = text.partition("@")[0]
+        if not text.startswith("docker:") and (Path(folder) / "oci-layout").is_file():
+            self.output.note(f"{text} is a name on Docker Hub; the layout in that folder is oci:{text}")
+        return reference
 
     def traffic_since(self, before: Mapping[str, int] | None = None) -> dict[str, int]:
         """Requests and bytes on the wire since `before` (an earlier answer; None: since the run began)."""

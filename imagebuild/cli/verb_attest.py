@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from imagebuild.cli.session import Session
@@ -51,9 +50,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.cli.signing_answer import answer_signed
     from imagebuild.cli.statement_signing import signatory_of
     from imagebuild.cli.verb_verify import read_tree
-    from imagebuild.oci.reference import parse_reference
 
-    reference = parse_reference(arguments.reference)
+    reference = session.reference(arguments.reference)
     given = None if arguments.predicate is None else _given(arguments)
     place = evidence_place(reference, session, attestations_repository(arguments, session))
     signatory = signatory_of(arguments)
@@ -76,11 +74,9 @@ def _index(tree: ImageTree) -> Digest | None:
 
 def _given(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     from imagebuild.attest.predicates.validation import parse_predicate
-    from imagebuild.content.files import io_faults
+    from imagebuild.cli.named_file import read_named
 
-    with io_faults(arguments.predicate, "reading"):
-        raw = Path(arguments.predicate).read_bytes()
-    return parse_predicate(arguments.type, raw, arguments.predicate)
+    return parse_predicate(arguments.type, read_named(arguments.predicate, "--predicate"), arguments.predicate)
 
 
 def _chosen(tree: ImageTree, wanted: Platform | None, reference: Reference) -> Sequence[ImageSubject]:

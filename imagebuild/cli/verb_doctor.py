@@ -71,10 +71,14 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     code = 0
     if arguments.host is not None:
         document["registry"] = _registry(arguments.host, session)
-        rows += [[f"registry {key}", str(value), arguments.host] for key, value in document["registry"].items()]
+        rows += [[f"registry {key}", _shown(value), arguments.host] for key, value in document["registry"].items()]
         code = 0 if document["registry"]["reachable"] else 3
     session.output.answer(document, table(rows, ["WHAT", "STATE", "WHERE"]))
     return code
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _runners() -> dict[str, str | None]:

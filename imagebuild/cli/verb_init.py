@@ -45,12 +45,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.errors import InputError
+    from imagebuild.overlay.vocabulary import validate_name
     from imagebuild.target.scaffold import scaffold_target, scaffold_workspace, target_name
     from imagebuild.target.workspace import Folders, Workspace
 
     if arguments.base is None and (arguments.sku or arguments.name or arguments.root):
         raise InputError("cli.usage", "--sku, --name and --root describe a target: name its --base")
     folder = Path(arguments.folder or arguments.workspace or ".").absolute()
+    if folder.exists() and not folder.is_dir():
+        raise InputError("cli.usage", f"{folder} is a file", expected="a folder, new or not")
+    if arguments.name is not None:
+        validate_name(arguments.name, "a target")
     try:
         workspace = Workspace.find(folder) if arguments.folder is None else Workspace.find(folder, folder)
         root, folders = workspace.root, workspace.folders
@@ -98,12 +103,12 @@ def _pinned(text: str, sku: str | None, root: Path, session: Session) -> tuple[B
 
     from imagebuild.errors import RefusedError
     from imagebuild.oci.platform import Platform
-    from imagebuild.oci.reference import DigestReference, PathReference, TagReference, parse_reference
+    from imagebuild.oci.reference import DigestReference, PathReference, TagReference
     from imagebuild.oci.tree import read_image_tree
     from imagebuild.target.parts import parse_base
     from imagebuild.target.sku import SKUS
 
-    reference = parse_reference(text)
+    reference = session.reference(text)
     source = session.opener(root).source(reference)
     at = reference.digest if isinstance(reference, DigestReference | PathReference) else None
     if at is None:

@@ -39,9 +39,8 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.cli.signing_answer import answer_signed
     from imagebuild.cli.statement_signing import signatory_of
     from imagebuild.cli.verb_verify import read_tree
-    from imagebuild.oci.reference import parse_reference
 
-    reference = parse_reference(arguments.reference)
+    reference = session.reference(arguments.reference)
     chosen = attestations_repository(arguments, session)
     repository = chosen or repository_of(reference)
     if arguments.legacy and repository is None:

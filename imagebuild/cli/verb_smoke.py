@@ -90,6 +90,10 @@ def _show(arguments: argparse.Namespace, session: Session) -> int:
         path = folder / platform.architecture / "evidence.json" if not arguments.output else folder / "evidence.json"
     else:
         raise InputError("cli.usage", "which evidence?", expected="imagebuild smoke TARGET --show, or --show FILE")
-    document = load_evidence_document(path / "evidence.json" if path.is_dir() else path)
+    path = path / "evidence.json" if path.is_dir() else path
+    if not path.exists():
+        name = arguments.target[0] if arguments.target else "TARGET"
+        raise InputError("cli.no-file", f"there is no evidence at {path}", hint=f"imagebuild smoke {name} makes it")
+    document = load_evidence_document(path)
     session.output.answer(document, evidence_text(document, parts=True))
     return Verdict(document["verdict"]).exit_code

@@ -55,7 +55,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-    from imagebuild.oci.reference import parse_reference
 
     _refuse_half_identity(arguments)
     if arguments.reference is None:
@@ -64,7 +63,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
         from imagebuild.cli.verify_release import verify_release_alone
 
         return _answer(verify_release_alone(arguments, session), session)
-    reference = parse_reference(arguments.reference)
+    reference = session.reference(arguments.reference)
     source = session.opener().source(reference)
     tree = read_tree(reference, source)
     from imagebuild.build.verification import Check, Verification

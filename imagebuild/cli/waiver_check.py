@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from datetime import UTC, date, datetime
 
-    from imagebuild.content.files import io_faults
+    from imagebuild.cli.named_file import read_named
     from imagebuild.host.clock import now
     from imagebuild.overlay.vocabulary import parse_date
     from imagebuild.waiver.change import load_change
@@ -53,8 +53,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     today: date = parse_date(arguments.today) if arguments.today else datetime.fromtimestamp(now(), UTC).date()
     changelog = None
     if arguments.changelog:
-        with io_faults(arguments.changelog, "reading"):
-            changelog = (arguments.changelog, Path(arguments.changelog).read_bytes())
+        changelog = (arguments.changelog, read_named(arguments.changelog, "--changelog"))
     asked = Asked(
         today,
         arguments.strict,

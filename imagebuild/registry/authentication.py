@@ -110,6 +110,14 @@ class Authenticator:
         self._tokens = [token for token in self._tokens if token.expires is None or token.expires > now]
         return next((token for token in self._tokens if token.scopes >= scopes), None)
 
+    def sent(self) -> str | None:
+        """What a refused caller should know of our credential: whether there was one.  None before one was needed."""
+        if not self._asked:
+            return None
+        if self._known is None:
+            return f"no credential for {self._host} in the files of docker and podman"
+        return f"a credential for {self._host}, which did not suffice"
+
     def _credential(self) -> Credential | None:
         if not self._asked:
             self._known = self._lookup()
@@ -152,6 +160,7 @@ class Authenticator:
         return RefusedError(
             "registry.denied",
             f"{self._host} gives no access: {error.message}",
+            found=self.sent(),
             hint=f"log in to {self._host} (docker login, podman login), or ask for the right to this repository",
             details=error.details,
         )

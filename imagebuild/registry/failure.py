@@ -68,8 +68,11 @@ def describe_errors(response: Response, secrets: SecretRegister) -> str:
     return clean(text, 500).replace("\n", " ")
 
 
-def status_failure(response: Response, secrets: SecretRegister, doing: str = "") -> ImagebuildError:
-    """The error for a status that was not hoped for.  `doing` says what for, e.g. `reading the tag v1`."""
+def status_failure(
+    response: Response, secrets: SecretRegister, doing: str = "", sent: str | None = None
+) -> ImagebuildError:
+    """The error for a status that was not hoped for.  `doing` says what for, e.g. `reading the tag v1`; `sent` whether a
+    credential was found (Authenticator.sent)."""
     status = response.status
     words = describe_errors(response, secrets)
     url = show_url(response.url)
@@ -85,6 +88,7 @@ def status_failure(response: Response, secrets: SecretRegister, doing: str = "")
         return RefusedError(
             "registry.denied",
             message,
+            found=sent,
             hint=f"log in to {host} (docker login, podman login), or ask for the right to this repository",
             details=details,
         )

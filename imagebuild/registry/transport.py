@@ -185,7 +185,7 @@ class Transport:
                 if stream.status in request.accept or not request.retry:
                     return read(stream)
                 response = _error_response(stream)
-                failure = self.failure(response, request.doing)
+                failure = status_failure(response, self.secrets, request.doing, self._sent(request))
                 if response.status not in RETRYABLE:
                     raise failure
                 wait = self.retry_after(response.headers)
@@ -218,6 +218,9 @@ class Transport:
             statistics.challenged()
             used = better
         raise AssertionError("unreachable")
+
+    def _sent(self, request: Request) -> str | None:
+        return None if request.registry is None else self._authenticator(request.registry, request.repository).sent()
 
     def _authenticator(self, registry: str, path: str) -> Authenticator:
         part = self._credentials.part(registry, path)

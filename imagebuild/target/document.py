@@ -35,7 +35,7 @@ from imagebuild.overlay.vocabulary import (
     name_of,
     validate_name,
 )
-from imagebuild.target.parts import Base, Publish, RootSpec, parse_base
+from imagebuild.target.parts import IMPORT_NAME, Base, Publish, RootSpec, parse_base
 from imagebuild.target.serve import CHECKS, SERVE, Checks, Gsm8k, Model, Serve, Smoke, Speculative
 from imagebuild.target.sku import SKUS, Sku
 from imagebuild.target.tags import TEMPLATE_PATTERN, TagValues, render_tag
@@ -257,9 +257,7 @@ TARGET = Object(
                         "python": Object(
                             {
                                 "python": Field(
-                                    Text(
-                                        "an import name", pattern=r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
-                                    ),
+                                    Text("an import name", pattern=IMPORT_NAME),
                                     "",
                                     True,
                                 )

@@ -8,6 +8,9 @@ from typing import Any
 from imagebuild.errors import InputError
 from imagebuild.oci.reference import DigestReference, PathReference, Repository, TagReference, parse_reference
 
+IMPORT_NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
+"""How a package is imported; a pattern for the whole text."""
+
 Base = DigestReference | PathReference
 
 

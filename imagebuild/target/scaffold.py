@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from imagebuild.errors import InputError
 from imagebuild.oci.platform import Platform
 from imagebuild.oci.reference import DigestReference
 from imagebuild.overlay.vocabulary import validate_name
-from imagebuild.target.parts import Base
+from imagebuild.target.parts import IMPORT_NAME, Base
 from imagebuild.target.sku import SKUS
 from imagebuild.target.workspace import Folders
 
@@ -59,8 +60,17 @@ def scaffold_target(
     folders: Folders | None = None,
     roots: Sequence[str] = (),
 ) -> tuple[NewFile, ...]:
-    """A target for a pinned base; `roots` are import names of packages that overlays will change.  Raises InputError `overlay.bad-name` or `target.sku-platform`."""
+    """A target for a pinned base; `roots` are import names of packages that overlays will change.  Raises InputError `overlay.bad-name`,
+    `target.bad-root` or `target.sku-platform`."""
     validate_name(name, "a target")
+    for root in roots:
+        if re.fullmatch(IMPORT_NAME, root) is None:
+            raise InputError(
+                "target.bad-root",
+                f"{root[:80]!r} is not an import name",
+                expected="the name by which Python imports the package, vllm for example",
+                found=root[:80],
+            )
     if sku is not None:
         known = SKUS.get(sku)
         if known is None or known.platform not in platforms:

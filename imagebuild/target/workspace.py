@@ -207,8 +207,17 @@ def _safe(name: str, what: str, code: str) -> str:
             f"{name[:80]!r} cannot be the name of {what}",
             expected="1 to 64 lower-case letters, digits, and . _ - between them",
             found=name[:80],
+            hint=_name_in(name),
         )
     return name
+
+
+def _name_in(path: str) -> str | None:
+    """What to type where somebody typed the path of a target's or an overlay's folder, or of a file in it."""
+    for part in reversed(path.split("/")):
+        if NAME_PATTERN.fullmatch(part) and "." not in part:
+            return f"give the name, not a path: {part}"
+    return None
 
 
 def _names(folder: Path, file: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def parse_predicate(word: str, raw: bytes, what: str) -> tuple[str, dict[str, An
     try:
         value = parse(raw, what)
     except InputError as error:
-        raise _bad(what, error.message) from error
+        raise InputError("attest.bad-predicate", error.message) from error
     if not isinstance(value, dict):
         raise _bad(what, "not a JSON object")
     if "_type" in value and "predicateType" in value:

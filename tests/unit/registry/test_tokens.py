@@ -120,7 +120,19 @@ def test_a_wrong_password_is_refused_and_not_shown(begin: Callable[..., Any], se
     assert caught.value.code == "registry.denied"
     assert PASSWORD not in str(caught.value)
     assert f"log in to {double.host} " in (caught.value.hint or "")
+    assert caught.value.found == f"a credential for {double.host}, which did not suffice"
     assert len(double.log) <= 3
+
+
+@pytest.mark.parametrize(
+    "settings", [{"basic": {"me": "another"}}, {"tokens": Tokens(users={"me": "another"}, grants=lambda *_: False)}]
+)
+def test_who_never_logged_in_is_told_so(begin: Callable[..., Any], settings: dict[str, Any]) -> None:
+    double, source = begin(**settings)
+    with pytest.raises(RefusedError) as caught:
+        source.resolve("v1")
+    assert caught.value.code == "registry.denied"
+    assert (caught.value.found or "").startswith(f"no credential for {double.host} ")
 
 
 def test_a_right_that_one_does_not_have_is_not_asked_for_again_and_again(begin: Callable[..., Any]) -> None:
