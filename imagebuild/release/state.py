@@ -8,11 +8,12 @@ from typing import Any
 
 from imagebuild.attest.keys import Signer
 from imagebuild.attest.statement import Statement
-from imagebuild.attest.storage import EvidencePlace, layout_place
+from imagebuild.attest.storage import EvidencePlace, layout_place, registry_place
 from imagebuild.build.labels import TARGET
 from imagebuild.errors import InputError
 from imagebuild.oci.layout import layout_current
 from imagebuild.oci.platform import Platform
+from imagebuild.registry.open import open_client
 from imagebuild.release.evidence import CheckEvidence, FoundEvidence, find_evidence
 from imagebuild.release.journal import Journal
 from imagebuild.release.request import CHECKS, ReleaseRequest, Tools
@@ -49,6 +50,14 @@ class Release:
     @property
     def place(self) -> EvidencePlace:
         return layout_place(self.layout)
+
+    @property
+    def published_place(self) -> EvidencePlace | None:
+        """Where signatures and statements go in a registry; None where nothing is pushed."""
+        repository = self.request.attestations or self.request.repository
+        if not self.request.push or repository is None:
+            return None
+        return registry_place(open_client(self.tools.opener.registry_options()), repository)
 
     def signer(self) -> Signer:
         if self.request.signer is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from imagebuild.attest.evidence import gather
 from imagebuild.attest.predicates.release import ReleaseEvidence, ReleaseFacts, release_statement
+from imagebuild.attest.predicates.types import RELEASE
 from imagebuild.attest.release_file import FILE_NAME, VerifiedRelease, load_release
 from imagebuild.attest.statement import Statement
 from imagebuild.content.canonical import canonical_json
@@ -45,8 +47,9 @@ def existing_release(release: Release) -> VerifiedRelease | None:
 
 
 def planned_release(release: Release) -> Statement:
-    """The statement of this release.  The one on record, word for word, where it says the same; else with the next counter
-    and the time at which this release was begun.  Raises as `existing_release`."""
+    """The statement of this release.  The one on record, word for word, where it says the same, or the one that another
+    machine put beside the published image; else with the next counter and the time at which this release was begun.
+    Raises as `existing_release`."""
     request, there = release.request, existing_release(release)
     facts = _facts(release, 1, 0, None)
     made = release_statement(request.lock, request.overlays, facts)
@@ -55,6 +58,9 @@ def planned_release(release: Release) -> Statement:
         if there.statement.subjects == made.subjects and _same(there.statement.value, made.value):
             return there.statement
         counter = max(1, int(there.statement.value["counter"])) + 1
+    published = _published(release, made)
+    if published is not None and int(published.value["counter"]) >= counter:
+        return published
     id = Digest.of(
         canonical_json(
             {"counter": counter, "says": _said(made.value), "images": [str(s.digest) for s in made.subjects]}
@@ -63,6 +69,23 @@ def planned_release(release: Release) -> Statement:
     created = release.journal.created(id, request.now, record=not release.planned)
     commit = source_commit(release.tools.workspace.root, _sources(release))
     return release_statement(request.lock, request.overlays, _facts(release, counter, created, commit))
+
+
+def _published(release: Release, made: Statement) -> Statement | None:
+    """What a trusted key says beside the published image, in the same words as `made`; of several the highest counter.  What
+    cannot be read is not there: the release then says it once more."""
+    place = release.published_place
+    if place is None:
+        return None
+    (found,) = gather(place.source, release.request.subjects[:1], release.request.trusted)
+    same = [
+        item.statement
+        for item in found.of_type(RELEASE)
+        if item.statement.subjects == made.subjects
+        and isinstance(item.statement.value.get("counter"), int)
+        and _same(item.statement.value, made.value)
+    ]
+    return max(same, key=lambda statement: int(statement.value["counter"]), default=None)
 
 
 def created_of(statement: Statement) -> int:

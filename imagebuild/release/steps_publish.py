@@ -13,13 +13,13 @@ from imagebuild.attest.attaching import SignedStatement, attach_signed
 from imagebuild.attest.dsse import Envelope
 from imagebuild.attest.release_file import store_release
 from imagebuild.attest.statement import Statement
-from imagebuild.attest.storage import fetch_bundles, registry_place
+from imagebuild.attest.storage import EvidencePlace, fetch_bundles
 from imagebuild.content.digest import Digest
 from imagebuild.errors import ImagebuildError
 from imagebuild.oci.reference import Repository, TagReference
 from imagebuild.oci.source import Document
 from imagebuild.oci.tree import fetch_document
-from imagebuild.registry.open import open_client, open_sink
+from imagebuild.registry.open import open_sink
 from imagebuild.registry.sink import RegistrySink
 from imagebuild.release.state import Release
 from imagebuild.release.statement import created_of, existing_release, planned_release, release_path
@@ -35,8 +35,10 @@ def _sink(release: Release, repository: Repository) -> RegistrySink:
     return open_sink(TagReference(repository, "latest"), options)
 
 
-def _place(release: Release, repository: Repository) -> Any:
-    return registry_place(open_client(release.tools.opener.registry_options()), repository)
+def _place(release: Release) -> EvidencePlace:
+    place = release.published_place
+    assert place is not None  # only asked for where there is a push
+    return place
 
 
 def _repository(release: Release) -> Repository:
@@ -88,7 +90,7 @@ class PushStep:
         repository = _repository(release)
         with made_image(release, with_base=True) as image:
             stored = _sink(release, repository).store(image, None)
-        place = _place(release, request.attestations or repository)
+        place = _place(release)
         attached = []
         for subject in request.subjects:
             signed = signed_bundles(release).get(subject.digest, [])
@@ -193,7 +195,7 @@ class ManifestStep:
         top, created = request.subjects[0].descriptor, created_of(statement)
         attach_signed(release.place, top, [signed], created)
         if request.push:
-            attach_signed(_place(release, request.attestations or _repository(release)), top, [signed], created)
+            attach_signed(_place(release), top, [signed], created)
         return {
             "file": release.tools.workspace.shown(path),
             "counter": statement.value["counter"],
