@@ -1,7 +1,9 @@
 """A real model in a container that this project built: base, off and on, twenty questions each, through a Docker engine.
 
-The model has 270 million parameters and no chat template, and the questions are small sums, so that a CPU answers them in
-seconds: what is shown is the way, from image to verdict, not accuracy.  The overlay changes how prompts are cut for evaluation, behind a switch.
+The questions are GSM8K's first twenty behind five shots each where its files are at hand, and small sums of our own where
+they are not.  The model has 270 million parameters and no chat template, and its answers are cut short, so that a CPU gives
+them in minutes: what is shown is the way, from image to verdict, not accuracy.  The overlay changes how prompts are cut for
+evaluation, behind a switch.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import Any
 import pytest
 from cpu_model import cpu_base, model
 from eval_python import eval_python
+from gsm8k_questions import OFFICIAL, gsm8k_questions
 from real_engine import RealEngine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow(200)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow(330)]
 ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = 20
 SITE = "/usr/local/lib/python3.11/dist-packages"
@@ -103,21 +106,12 @@ def space() -> Iterator[Space]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_questions(folder: Path) -> Path:
-    """Questions of our own in GSM8K's form, short ones, since a CPU reads the five shots anew for each."""
-    folder.mkdir()
-    for name, first, count in (("test", 3, QUESTIONS), ("train", 60, 5)):
-        numbers = [(7 * n, 5 * n + 4) for n in range(first, first + count)]
-        rows = [{"question": f"{a} + {b}?", "answer": f"{a} + {b} = {a + b}\n#### {a + b}"} for a, b in numbers]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
 def test_three_arms_of_a_real_model_from_image_to_verdict(space: Space, tmp_path: Path) -> None:
     assert space.verb("lock", "cpu")[0] == 0
     assert space.verb("build", "cpu")[0] == 0
-    data = write_questions(tmp_path / "data")
-    asked = ("--data", str(data), "--completions", "--max-tokens", "16", "--eval-python", space.python)
+    data, origin = gsm8k_questions(tmp_path / "data")
+    asked = ("--data", str(data), "--limit", str(QUESTIONS), "--completions", "--max-tokens", "16")
+    asked += ("--eval-python", space.python)
     code, found, err = space.verb("gsm8k", "run", "cpu", "--runner", "docker", *asked)
     assert code == 0, err + json.dumps(found, indent=1)
     assert [(one["arm"], one["verdict"]) for one in found["results"]] == [
@@ -130,6 +124,7 @@ def test_three_arms_of_a_real_model_from_image_to_verdict(space: Space, tmp_path
     runs = {one["arm"]: Path(one["folder"]) for one in found["results"]}
     metas = {arm: json.loads((folder / "meta_env.json").read_bytes()) for arm, folder in runs.items()}
     for arm, meta in metas.items():
+        assert meta["settings"]["dataset"]["official"] is (origin == OFFICIAL)
         assert meta["runner"] == "docker"
         assert meta["server"]["by_itself"] is False
         assert meta["inside"]["wrong_count"] == 0
@@ -168,6 +163,9 @@ def test_three_arms_of_a_real_model_from_image_to_verdict(space: Space, tmp_path
     assert compared["filters"][0]["questions"] == QUESTIONS
     assert compared["filters"][0]["changed_responses"] == 0, "the switch is off: the same tokens as the base's"
     code, gate, _ = space.verb("gsm8k", "gate", "cpu")
-    assert code == 3, "answers cut short and other questions than the pinned ones pass no gate"
+    assert code == 3, "twenty questions, with answers cut short, pass no gate"
     assert gate["verdict"] == "invalid"
     assert "answers were cut at 16 tokens" in gate["reason"]
+    assert ("other questions than the pinned ones" in gate["reason"]) is (origin != OFFICIAL)
+    if origin == OFFICIAL:
+        assert f"{QUESTIONS} of 1319 questions under strict-match" in gate["reason"]

@@ -7,12 +7,14 @@ import argparse
 import glob
 import json
 import os
+import queue
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 CONTEXT = 8192
 BATCH = 512
+COPIES = 2
 
 
 def prompt_batch():
@@ -21,7 +23,11 @@ def prompt_batch():
 
 
 class Engine:
-    """One model; requests take turns."""
+    """The model, twice over the same mapped weights; each copy answers one request at a time.
+
+    Two copies with a thread each, since threads of one model wait for each other, and lose most of their time to that on a
+    machine that does other things as well.
+    """
 
     def __init__(self, place):
         from llama_cpp import Llama
@@ -31,18 +37,26 @@ class Engine:
         self.lock = threading.Lock()
         self.completions = 0
         self.tokens = 0
-        # threads that wait for each other lose most of their time on a machine that does other things as well
-        self.model = Llama(files[0], n_ctx=2048, n_batch=prompt_batch(), n_threads=1, n_threads_batch=1, verbose=False)
+        self.free = queue.Queue()
+        batch = prompt_batch()
+        for _ in range(COPIES):
+            self.free.put(Llama(files[0], n_ctx=2048, n_batch=batch, n_threads=1, n_threads_batch=1, verbose=False))
 
     def complete(self, prompt, asked):
-        with self.lock:
-            found = self.model.create_completion(
+        model = self.free.get()
+        try:
+            # what is kept of the prompt of before would move the borders of the batches, and with them the last digits
+            model.reset()
+            found = model.create_completion(
                 prompt,
                 max_tokens=int(asked.get("max_tokens") or 16),
                 temperature=float(asked.get("temperature") or 0.0),
                 top_p=float(asked.get("top_p") or 1.0),
                 stop=asked.get("stop") or [],
             )
+        finally:
+            self.free.put(model)
+        with self.lock:
             self.completions += 1
             self.tokens += found["usage"]["completion_tokens"]
         choice = found["choices"][0]
