@@ -34,6 +34,15 @@ class Demands:
     dataset: str = str(protocol.TEST_DIGEST)
     shots: str = str(protocol.TRAIN_DIGEST)
 
+    def declared(self) -> dict[str, str]:
+        """What a run writes down before its first question, so that nothing is loosened once its answers are known."""
+        return {
+            "threshold": str(self.threshold),
+            "margin": str(self.margin),
+            "max_null": str(self.limits.null),
+            "max_truncated": str(self.limits.truncated),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class GateCheck:
@@ -121,7 +130,9 @@ def decide(target: str, runs: Mapping[str, Run], demands: Demands) -> Gate:
 
 
 def _of_arm(arm: str, run: Run, demands: Demands) -> Iterator[GateCheck]:
-    faults = [*run_faults(run, arm, demands.limits), *_other_protocol(arm, run, demands)]
+    faults = [*run_faults(run, arm, demands.limits), *_other_protocol(arm, run, demands), *_loosened(arm, run, demands)]
+    if None in run.counts.to_json().values():
+        faults.append(f"{arm}: nobody counted null, empty, cut and failed answers")
     if arm == "on" and demands.needs_proof and not run.meta.get("switch_proof"):
         faults.append("on: nothing in this run proves that the switched branch ran")
     if faults:
@@ -145,10 +156,25 @@ def _other_protocol(arm: str, run: Run, demands: Demands) -> Iterator[str]:
         yield f"{arm}: other questions than the pinned ones ({data.get('test')})"
     elif data.get("train") != demands.shots:
         yield f"{arm}: shots from other training questions than the pinned ones ({data.get('train')})"
-    elif run.questions != data.get("questions"):
-        yield f"{arm}: {run.questions} of {data.get('questions')} questions"
+    else:
+        for name in FILTERS:
+            if len(run.samples.get(name, {})) != data.get("questions"):
+                yield f"{arm}: {len(run.samples.get(name, {}))} of {data.get('questions')} questions under {name}"
     if isinstance(settings, dict) and settings.get("max_tokens_asked") is not None:
         yield f"{arm}: answers were cut at {settings['max_tokens_asked']} tokens, which is not the protocol's length"
+
+
+def _loosened(arm: str, run: Run, demands: Demands) -> Iterator[str]:
+    """What the target asks for now, and asked for more strictly when the run was begun."""
+    settings = run.meta.get("settings")
+    before = settings.get("declared") if isinstance(settings, dict) else None
+    for key, now in demands.declared().items():
+        try:
+            then = Decimal(str(before[key])) if isinstance(before, dict) and key in before else None
+        except ArithmeticError:
+            then = None
+        if then is not None and (Decimal(now) < then if key == "threshold" else Decimal(now) > then):
+            yield f"{arm}: {key} was declared as {then} before the run, and is {now} now"
 
 
 def _identities(runs: Mapping[str, Run], arms: tuple[str, ...]) -> Iterator[GateCheck]:

@@ -27,6 +27,7 @@ from imagebuild.check.proxy import EvaluationProxy
 from imagebuild.check.results import Run, load_run
 from imagebuild.check.verdicts import Judgement, Verdict
 from imagebuild.content.files import atomic_write, io_faults
+from imagebuild.content.strict_yaml import no_entries
 from imagebuild.errors import InputError, RefusedError, UnavailableError, clean
 from imagebuild.host import clock, environment, process
 
@@ -38,7 +39,7 @@ class RunRequest:
     """What is to be run.  `meta` are facts that the caller declares (image digest, switch, hardware, …) and that stand
     in meta_env.json as such; `python` has lm-eval; `proofs` are what shows that the switched branch ran, for an arm
     that has to; `max_tokens` cuts answers shorter than the protocol does (such a run passes no gate); `deadline` in
-    seconds."""
+    seconds; `declared` is what the gate will ask for, which is fixed with the run's first question."""
 
     folder: Path
     target: str
@@ -55,6 +56,7 @@ class RunRequest:
     limits: AnswerLimits = DEFAULT_LIMITS
     deadline: float = 86_400.0
     meta: Mapping[str, Any] = field(default_factory=dict)
+    declared: Mapping[str, str] = field(default_factory=no_entries)
 
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
@@ -247,6 +249,7 @@ def _settings(request: RunRequest, served: Served, max_tokens: int) -> dict[str,
         "shots": protocol.SHOTS,
         "lm_eval": protocol.LM_EVAL,
         "dataset": request.dataset.to_json(),
+        "declared": dict(request.declared),
         "image_digest": request.meta.get("image_digest"),
         "engine_version": served.version,
     }

@@ -147,12 +147,13 @@ def _each(arguments: argparse.Namespace, session: Session, target: Target, arms:
 
 
 def _request(arguments: argparse.Namespace, session: Session, target: Target, arm: str) -> RunRequest:
-    from imagebuild.check.compare import DEFAULT_LIMITS, AnswerLimits
+    from imagebuild.check.gate_record import demands_of
     from imagebuild.check.gsm8k import RunRequest
     from imagebuild.check.run_folders import runs_folder
     from imagebuild.cli.gsm8k_engines import platform_of
 
     asked = target.checks.gsm8k if target.checks is not None else None
+    demands = demands_of(target, session.workspace.series(target))
     if arguments.output:
         root = Path(arguments.output)
     else:
@@ -169,8 +170,9 @@ def _request(arguments: argparse.Namespace, session: Session, target: Target, ar
         limit=arguments.limit,
         chat=not arguments.completions,
         max_tokens=arguments.max_tokens,
-        limits=AnswerLimits(asked.max_null, asked.max_truncated) if asked is not None else DEFAULT_LIMITS,
+        limits=demands.limits,
         meta=_declared(arguments, target),
+        declared=demands.declared() if asked is not None else {},
     )
 
 

@@ -20,6 +20,7 @@ DATA = {"test": "sha256:" + "d" * 64, "train": "sha256:" + "e" * 64, "questions"
 DEMANDS = Demands(
     Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=str(DATA["test"]), shots=str(DATA["train"])
 )
+COUNTED = {"counts": {"null": 0, "empty": 0, "truncated": 0, "failed": 0}}
 BASE, PATCHED, CONTENT = Digest("a" * 64), Digest("b" * 64), Digest("c" * 64)
 Judged = Callable[..., tuple[Gate, dict[str, Run]]]
 
@@ -38,7 +39,8 @@ def judged(make_run: Callable[..., Path]) -> Judged:
                 **(changes if arm == "on" else {}),
             }
             bad = wrong if arm == "on" else 3
-            runs[arm] = load_run(make_run(arm, [number >= bad for number in range(300)], meta=meta))
+            right = [number >= bad for number in range(300)]
+            runs[arm] = load_run(make_run(arm, right, meta=meta, summary=COUNTED))
         return decide("t", runs, DEMANDS), runs
 
     return judge

@@ -1,6 +1,8 @@
 """The gate of a target: every arm counts, reaches the threshold, and holds against the others."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,20 @@ DATA = {"test": "sha256:" + "d" * 64, "train": "sha256:" + "e" * 64, "questions"
 DEMANDS = Demands(
     Decimal("0.90"), Decimal("2.0"), ("base", "off", "on"), dataset=str(DATA["test"]), shots=str(DATA["train"])
 )
+COUNTED = {"counts": {"null": 0, "empty": 0, "truncated": 0, "failed": 0}}
+DECLARED = {"threshold": "0.90", "margin": "2.0", "max_null": "0", "max_truncated": "13"}
 CUT = {"base": 4096, "off": 4096, "on": 512}
 BASE, PATCHED = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 
 @pytest.fixture
 def gate(make_run: Callable[..., Path]) -> Callable[..., Gate]:
-    def judged(wrong: dict[str, int] | None = None, leave_out: str = "", **changes: dict[str, Any]) -> Gate:
+    def judged(
+        wrong: dict[str, int] | None = None,
+        leave_out: str = "",
+        counted: dict[str, Any] = COUNTED,
+        **changes: dict[str, Any],
+    ) -> Gate:
         runs = {}
         for arm in ("base", "off", "on", "base-again"):
             bad = (wrong or {}).get(arm, 3)
@@ -32,7 +41,8 @@ def gate(make_run: Callable[..., Path]) -> Callable[..., Gate]:
                 **changes.get(arm, {}),
             }
             if arm != leave_out:
-                runs[arm] = load_run(make_run(arm, [number >= bad for number in range(300)], meta=meta))
+                right = [number >= bad for number in range(300)]
+                runs[arm] = load_run(make_run(arm, right, meta=meta, summary=counted if arm == "on" else COUNTED))
         return decide("t", runs, DEMANDS)
 
     return judged
@@ -93,6 +103,46 @@ def test_what_does_not_count(gate: Callable[..., Gate], changes: dict[str, Any],
     assert found.verdict is Verdict(verdict)
     assert words in found.reason
     assert not found.verdict.good
+
+
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        ({"margin": "1.0"}, "margin was declared as 1.0 before the run, and is 2.0 now"),
+        ({"threshold": "0.95"}, "threshold was declared as 0.95 before the run, and is 0.90 now"),
+        ({"max_truncated": "0"}, "max_truncated was declared as 0 before the run, and is 13 now"),
+        ({"margin": "2.5", "threshold": "0.8", "max_null": "3"}, None),
+        ({"margin": "two"}, None),
+    ],
+)
+def test_what_was_declared_before_the_run_is_not_loosened_after_it(
+    gate: Callable[..., Gate], then: dict[str, str], words: str | None
+) -> None:
+    found = gate(on={"settings": {"dataset": DATA, "declared": {**DECLARED, **then}}, "switch_proof": [{"lines": 1}]})
+    assert found.verdict is (Verdict.INVALID if words else Verdict.NON_INFERIOR), found.reason
+    assert (words or "") in found.reason
+
+
+@pytest.mark.parametrize("lost", ["null", "empty", "truncated", "failed"])
+def test_what_nobody_counted_is_not_none(gate: Callable[..., Gate], lost: str) -> None:
+    counts = {key: value for key, value in COUNTED["counts"].items() if key != lost}
+    found = gate(counted={"counts": counts})
+    assert found.verdict is Verdict.INVALID
+    assert "on: nobody counted null, empty, cut and failed answers" in found.reason
+
+
+def test_each_filter_has_every_question(gate: Callable[..., Gate], tmp_path: Path) -> None:
+    gate()
+    samples = next((tmp_path / "on").glob("samples_*.jsonl"))
+    lines = samples.read_text().splitlines()
+    samples.write_text("\n".join(lines[:-50]) + "\n")
+    results = next((tmp_path / "on").glob("results_*.json"))
+    document = json.loads(results.read_text())
+    del document["n-samples"]
+    results.write_text(json.dumps(document))
+    found = decide("t", {"on": load_run(tmp_path / "on")}, replace(DEMANDS, arms=("on",)))
+    assert "on: 300 of 300 questions" not in found.reason
+    assert "on: 250 of 300 questions under flexible-extract" in found.reason
 
 
 def test_a_missing_arm_is_not_run(gate: Callable[..., Gate]) -> None:
