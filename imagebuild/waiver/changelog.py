@@ -124,6 +124,12 @@ def matches_key(pattern: str, key: str) -> bool:
 
 def _manner(shown: str, proof: Appended) -> Iterator[Finding]:
     """Separators as the file has them: one blank line between entries where the last two entries have one."""
+    ends = proof.text.count(b"\n") if proof.before.endswith(b"\r\n") else 0
+    if proof.before and proof.text.count(b"\r\n") != ends:
+        yield Finding(
+            "changelog.separator", BLOCKING, "the new lines end otherwise than those before", shown, proof.line
+        )
+    proof = Appended(proof.before.replace(b"\r\n", b"\n"), proof.text.replace(b"\r\n", b"\n"))
     starts = [match.start() for match in re.finditer(rb"^- ", proof.before, re.MULTILINE)]
     blank = len(starts) < 2 or proof.before[: starts[-1]].endswith(b"\n\n")
     if not proof.before.endswith(b"\n") and proof.before:

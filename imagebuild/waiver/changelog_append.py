@@ -49,18 +49,20 @@ def append_entry(before: bytes, entry: ChangelogEntry, shown: str) -> bytes:
             f"the last line of {shown} has no end, and an appended entry would change it",
             expected="a file that ends in a line end",
         )
-    starts = [match.start() for match in re.finditer(rb"^- ", before, re.MULTILINE)]
+    plain = before.replace(b"\r\n", b"\n")
+    starts = [match.start() for match in re.finditer(rb"^- ", plain, re.MULTILINE)]
     if before.strip() and not starts:
         raise RefusedError(
             "changelog.cannot-append", f"{shown} is no list of entries", expected="lines that begin with `- `"
         )
-    text = _text(before, entry)
-    if before.endswith(text):
+    text = _text(plain, entry)
+    if plain.endswith(text):
         return before
     # one blank line between entries where the last two have one, as the check of an append wants it
-    blank = len(starts) < 2 or before[: starts[-1]].endswith(b"\n\n")
-    gap = b"\n" if before.strip() and blank and not before.endswith(b"\n\n") else b""
-    return before + gap + text
+    blank = len(starts) < 2 or plain[: starts[-1]].endswith(b"\n\n")
+    gap = b"\n" if before.strip() and blank and not plain.endswith(b"\n\n") else b""
+    added = gap + text
+    return before + (added.replace(b"\n", b"\r\n") if before.endswith(b"\r\n") else added)
 
 
 def _text(before: bytes, entry: ChangelogEntry) -> bytes:

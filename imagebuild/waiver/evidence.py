@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,22 +72,30 @@ def load_evidence(folder: Path, shown: str) -> Evidence:
     be understood is other evidence, never a fault.  Raises UnavailableError `content.io` where reading fails."""
     records: list[TestRecord] = []
     other: list[str] = []
+    for name, data in json_files(folder, shown, SIZE_LIMIT):
+        record = None if data is None else parse_record(data, name)
+        if record is None:
+            other.append(name)
+        else:
+            records.append(record)
+    return Evidence(tuple(records), tuple(other))
+
+
+def json_files(folder: Path, shown: str, size_limit: int) -> Iterator[tuple[str, bytes | None]]:
+    """The JSON files below `folder` in the order of their names, 1000 at most, each by its name for people and with its
+    bytes; None for one of more than `size_limit` bytes.  A folder that is not there holds none.  Raises UnavailableError
+    `content.io`."""
     if not folder.is_dir():
-        return Evidence()
+        return
     with io_faults(folder, "reading"):
-        names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json"))
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.json"))
     for name in names[:FILE_LIMIT]:
         path = folder / name
         if not path.is_file():
             continue
         with io_faults(path, "reading"), path.open("rb") as stream:
-            data = stream.read(SIZE_LIMIT + 1)
-        record = parse_record(data, f"{shown}/{name}") if len(data) <= SIZE_LIMIT else None
-        if record is None:
-            other.append(f"{shown}/{name}")
-        else:
-            records.append(record)
-    return Evidence(tuple(records), tuple(other))
+            data = stream.read(size_limit + 1)
+        yield f"{shown}/{name}", data if len(data) <= size_limit else None
 
 
 def parse_record(data: bytes, file: str) -> TestRecord | None:

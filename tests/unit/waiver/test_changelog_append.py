@@ -28,6 +28,7 @@ MANNERS = {
     "one entry": CHANGELOG.partition("\n\n")[0] + "\n",
     "lists not indented further": CHANGELOG.replace("    - ", "  - "),
     "a comment before": "# What changed.\n\n" + CHANGELOG,
+    "line ends of another system": CHANGELOG.replace("\n", "\r\n"),
     "empty": "",
 }
 
@@ -47,18 +48,19 @@ def test_earlier_bytes_stay_and_the_check_of_an_append_is_content(
     mapped: SmallWorkspace, verb: Verb, tmp_path: Path, manner: str
 ) -> None:
     before, path = MANNERS[manner], mapped.root / "perf-changelog.yaml"
-    path.write_text(before)
+    path.write_text(before, newline="")
     path.chmod(0o664)
     ran = verb("waiver", "changelog", "77", "--link", LINK, "--json")
     assert (ran.code, ran.out and ran.document["unchanged"]) == (0, False), ran.err
-    after = path.read_text()
+    after = path.read_bytes().decode()
     assert after.startswith(before)
+    assert after.count("\r\n") == (after.count("\n") if "\r" in before else 0)
     assert path.stat().st_mode & 0o777 == 0o664
     last = plain_value(parse_yaml(after.encode(), "the file"))[-1]
     assert last == {"config-keys": [KEY], "description": ["Tune the engine"], "pr-link": LINK}
     if before:
         diff = tmp_path / "pr.diff"
-        diff.write_text(git_diff("perf-changelog.yaml", before, after))
+        diff.write_text(git_diff("perf-changelog.yaml", before, after), newline="")
         ran = verb("waiver", "check", "77", "--diff", str(diff), "--changelog", "perf-changelog.yaml", "--json")
         assert ran.code == 0, ran.out
         found = [f["code"] for f in ran.document["waivers"][0]["findings"] if f["code"].startswith("changelog.")]
@@ -107,3 +109,17 @@ def test_whatever_stood_there_stands_there_still(before: str, words: list[str]) 
     assert after.startswith(raw)
     assert after.count(LINK.encode()) >= 1
     assert append_entry(after, entry, "changelog") == after
+
+
+def test_an_entry_with_other_line_ends_than_the_file_is_told(
+    mapped: SmallWorkspace, verb: Verb, tmp_path: Path
+) -> None:
+    before = CHANGELOG.replace("\n", "\r\n")
+    after = before + append_entry(CHANGELOG.encode(), ENTRY, "f")[len(CHANGELOG) :].decode()
+    (mapped.root / "perf-changelog.yaml").write_text(after, newline="")
+    (tmp_path / "d").write_text(git_diff("perf-changelog.yaml", before, after), newline="")
+    words = ("--diff", tmp_path / "d", "--changelog", "perf-changelog.yaml", "--json")
+    found = verb("waiver", "check", "77", *words).document["waivers"][0]["findings"]
+    assert [f["message"] for f in found if f["code"] == "changelog.separator"] == [
+        "the new lines end otherwise than those before"
+    ]
