@@ -38,6 +38,43 @@ def test_every_file_that_a_document_links_to_exists() -> None:
     assert not broken, "\n".join(broken)
 
 
+def test_every_page_can_be_found_from_the_readme() -> None:
+    reached, left = set(), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if target.endswith(".md") and "://" not in target:
+                left.append((page.parent / target).resolve())
+    lost = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md") if page not in reached)
+    assert not lost, "no link leads to " + ", ".join(lost)
+
+
+def test_the_options_that_pages_name_exist() -> None:
+    """An option in a page's prose or commands, after a verb of ours."""
+    from imagebuild.cli.options import Parser, actions_of, add_common
+    from imagebuild.cli.options_page import parsers
+
+    common = Parser()
+    add_common(common)
+    known = {name for action in actions_of(common) for name in action.option_strings} | {"--help", "--version"}
+    by_verb: dict[str, set[str]] = {}
+    for name, parser in parsers().items():
+        by_verb.setdefault(name.split()[0], set(known)).update(
+            option for action in actions_of(parser) for option in action.option_strings
+        )
+    wrong = []
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for verb, rest in re.findall(r"imagebuild ([a-z0-9]+)\b([^\n`|#]*)", text):
+            for option in re.findall(r"(?<=\s)--?[a-zA-Z][a-z-]*", rest):
+                if verb in by_verb and option not in by_verb[verb]:
+                    wrong.append(f"{page.relative_to(ROOT)}: imagebuild {verb} {option}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_the_page_of_verbs_names_the_programs_verbs() -> None:
     from imagebuild.cli.verbs import VERBS
 
