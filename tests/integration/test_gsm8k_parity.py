@@ -1,4 +1,8 @@
-"""The real lm-eval, once plainly and once through our proxy, against one synthetic server: nothing may differ."""
+"""The real lm-eval, once plainly and once through us, against one synthetic server: nothing may differ.
+
+The plain side knows nothing of ours: its task is the one that lm-eval ships, with the lines laid over it in which the protocol
+differs, and its options are written out.  The questions are GSM8K's first thirty where its files are at hand.
+"""
 
 import json
 import os
@@ -8,11 +12,12 @@ from typing import Any
 
 import pytest
 from eval_python import eval_python
+from gsm8k_questions import OFFICIAL, gsm8k_questions
 
 from imagebuild.check.compare import AnswerLimits, compare_runs
 from imagebuild.check.endpoint import Client, parse_endpoint
 from imagebuild.check.gsm8k import RunRequest, run_gsm8k
-from imagebuild.check.protocol import lm_eval_arguments, load_dataset, task_document
+from imagebuild.check.protocol import load_dataset
 from imagebuild.check.results import load_run
 from imagebuild.check.verdicts import Verdict
 from imagebuild.testing.openai_double import OpenAIDouble, Script
@@ -25,6 +30,24 @@ ROWS = [
     }
     for n in range(390, 420)
 ]
+OVER_SHIPPED = r"""
+include: {shipped}/tasks/gsm8k/gsm8k.yaml
+task: gsm8k
+dataset_path: json
+dataset_name: null
+dataset_kwargs: {{data_files: {files}}}
+doc_to_text: "Question: {{{{question}}}}\nEnd your response with the answer on the last line, formatted as: #### [number]\nAnswer:"
+generation_kwargs: {{until: ["</s>", "<|im_end|>"], do_sample: false, temperature: 0.0}}
+filter_list:
+  - name: strict-match
+    filter:
+      - {{function: regex, group_select: -1, regex_pattern: '#### (\-?[0-9\.\,]+)'}}
+      - {{function: take_first}}
+  - name: flexible-extract
+    filter:
+      - {{function: regex, group_select: -1, regex_pattern: '(-?[$0-9.,]{{2,}})|(-?[0-9]+)'}}
+      - {{function: take_first}}
+"""
 VOLATILE = {"date", "total_evaluation_time_seconds", "start_time", "end_time", "config", "configs", "git_hash"}
 
 
@@ -36,26 +59,25 @@ def python() -> str:
 def plainly(python: str, folder: Path, data: Path, url: str) -> Path:
     """lm-eval by itself, as somebody would run it who does not know us."""
     (folder / "task").mkdir(parents=True)
-    task = task_document(data / "test.jsonl", data / "train.jsonl")
-    (folder / "task" / "gsm8k.yaml").write_text(json.dumps(task))
-    words = lm_eval_arguments(
-        url=url,
-        model="double",
-        concurrency=4,
-        max_tokens=16384,
-        include=folder / "task",
-        output=folder / "out",
-        limit=None,
-        chat=True,
-    )
+    where = "import lm_eval; print(lm_eval.__path__[0])"
+    installed = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
+    files = {name: str(data / f"{name}.jsonl") for name in ("train", "test")}
+    (folder / "task" / "gsm8k.yaml").write_text(OVER_SHIPPED.format(shipped=installed, files=json.dumps(files)))
+    model = {"model": "double", "base_url": f"{url}/v1/chat/completions", "num_concurrent": 4, "max_retries": 1}
+    words = ["--model", "local-chat-completions", "--model_args", ",".join(f"{k}={v}" for k, v in model.items())]
+    words += ["--tasks", "gsm8k", "--include_path", "task", "--output_path", "out", "--log_samples"]
+    words += ["--apply_chat_template", "--fewshot_as_multiturn", "True", "--num_fewshot", "5"]
+    words += ["--gen_kwargs", "max_tokens=16384,temperature=0,top_p=1", "--limit", str(len(ROWS))]
     offline = {"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    subprocess.run(
+    done = subprocess.run(
         [python, "-m", "lm_eval", *words],
-        check=True,
+        check=False,
         capture_output=True,
+        text=True,
         cwd=folder,
         env={**os.environ, **offline, "OPENAI_API_KEY": "EMPTY", "NO_PROXY": "127.0.0.1"},
     )
+    assert done.returncode == 0, done.stderr[-2000:]
     return next((folder / "out").iterdir())
 
 
@@ -64,14 +86,28 @@ def samples(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_same_server_gives_the_same_files_with_and_without_us(python: str, tmp_path: Path) -> None:
-    for name in ("test", "train"):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    questions = [(row["question"], row["answer"].split("#### ")[1]) for row in ROWS]
+    data, origin = gsm8k_questions(tmp_path / "sums")
+    rows = ROWS
+    if origin == OFFICIAL:
+        lines = (data / "test.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines[: len(ROWS)]]
+    else:
+        data = tmp_path
+        for name in ("test", "train"):
+            (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    questions = [(row["question"], row["answer"].split("#### ")[1]) for row in rows]
     script = Script(questions, wrong=[3, 11, 29], faults={5: ["empty"], 6: ["truncated"], 7: ["null"]})
     with OpenAIDouble(script) as double:
-        plain = plainly(python, tmp_path / "plain", tmp_path, double.url)
+        plain = plainly(python, tmp_path / "plain", data, double.url)
     request = RunRequest(
-        tmp_path / "ours", "t", "base", load_dataset(tmp_path), python, concurrency=4, limits=AnswerLimits(2)
+        tmp_path / "ours",
+        "t",
+        "base",
+        load_dataset(data),
+        python,
+        concurrency=4,
+        limit=len(ROWS),
+        limits=AnswerLimits(2),
     )
     with OpenAIDouble(script) as double, Client(parse_endpoint(double.url)) as client:
         done = run_gsm8k(request, client)
@@ -87,7 +123,8 @@ def test_the_same_server_gives_the_same_files_with_and_without_us(python: str, t
     scores = results[0]["results"]["gsm8k"]
     assert scores["exact_match,strict-match"] == pytest.approx(24 / 30)
     assert scores["exact_match_stderr,strict-match"] == pytest.approx((0.8 * 0.2 / 29) ** 0.5)
-    settled = [{**one["configs"]["gsm8k"], "dataset_kwargs": None, "metadata": None} for one in results]
+    places = ("dataset_kwargs", "metadata", "tag")
+    settled = [{k: v for k, v in one["configs"]["gsm8k"].items() if k not in places} for one in results]
     assert settled[0] == settled[1]
     assert results[0]["task_hashes"] == results[1]["task_hashes"]
     assert all(row["prompt_hash"] and row["doc_hash"] for row in mine)
