@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from imagebuild.attest.predicates.types import RELEASE
 from imagebuild.build.asked import asked_paths
 from imagebuild.build.locked import refuse_stale
 from imagebuild.content.digest import Digest
+from imagebuild.errors import ImagebuildError
 from imagebuild.oci.platform import Platform
 from imagebuild.overlay.document import (
     BlobChange,
@@ -66,7 +69,8 @@ class DerivedItem:
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
     """Everything that a waiver says of one target.  `image` is the pinned reference that it publishes, None where it
-    publishes nothing; `lock_digest` is that of the committed file."""
+    publishes nothing; `lock_digest` is that of the committed file; `release` names the release file that speaks of this image,
+    None where there is none (nobody's signature is verified here)."""
 
     target: Target
     overlays: tuple[Overlay, ...]
@@ -74,6 +78,7 @@ class TargetFacts:
     lock_digest: Digest
     items: tuple[PatchedItem, ...]
     derived: tuple[DerivedItem, ...]
+    release: str | None = None
 
     @property
     def name(self) -> str:
@@ -115,7 +120,26 @@ def load_facts(workspace: Workspace, name: str, notes: Mapping[str, str] | None 
     path = workspace.lock_path(name)
     lock = refuse_stale(load_lock(path), target, overlays, path)
     items = collect_items(overlays, lock, notes or {})
-    return TargetFacts(target, overlays, lock, Digest.of(path.read_bytes()), items, collect_derived(lock))
+    release = _release_of(lock, target.folder)
+    shown = None if release is None else workspace.shown(release)
+    return TargetFacts(target, overlays, lock, Digest.of(path.read_bytes()), items, collect_derived(lock), shown)
+
+
+def _release_of(lock: Lock, folder: Path) -> Path | None:
+    """The target's release file, where the statement in it names the lock's image."""
+    from imagebuild.attest.dsse import Envelope, VerifiedPayload
+    from imagebuild.attest.release_file import FILE_NAME
+    from imagebuild.attest.statement import read_statement
+
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return None
+    try:
+        envelope = Envelope.parse(path.read_bytes(), str(path))
+        statement = read_statement(VerifiedPayload(envelope.payload, frozenset()))
+    except (OSError, ImagebuildError):
+        return None
+    return path if statement.predicate_type == RELEASE and statement.names(lock.result.digest) else None
 
 
 def collect_items(overlays: Sequence[Overlay], lock: Lock, notes: Mapping[str, str]) -> tuple[PatchedItem, ...]:

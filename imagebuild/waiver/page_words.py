@@ -43,6 +43,7 @@ class Words:
     content_id: str
     image_digest: str
     signature: str
+    no_signature: str
     kinds: Mapping[str, str] = field(hash=False)
     derived: Mapping[str, str] = field(hash=False)
     results: Mapping[str, str] = field(hash=False)
@@ -82,7 +83,8 @@ ENGLISH = Words(
     lock="lock",
     content_id="content id",
     image_digest="image",
-    signature="signature: none on record",
+    signature="signature: {file}, for whoever has the publisher's key to verify",
+    no_signature="signature: none on record",
     kinds={
         "file": "file", "deletion": "deleted", "symlink": "symbolic link", "pin": "pinned wheel", "blob": "binary file",
         "stage": "output of a build stage", "environment": "environment default",
@@ -125,7 +127,8 @@ CHINESE = Words(
     lock="锁文件",
     content_id="内容标识",
     image_digest="镜像",
-    signature="签名:无记录",
+    signature="签名:{file},可用发布者的公钥验证",
+    no_signature="签名:无记录",
     kinds={
         "file": "文件", "deletion": "已删除", "symlink": "符号链接", "pin": "固定版本的 wheel", "blob": "二进制文件",
         "stage": "构建阶段的产物", "environment": "环境变量默认值",

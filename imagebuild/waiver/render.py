@@ -244,5 +244,7 @@ def _provenance(facts: WaiverFacts, words: Words) -> list[str]:
             *((str(p.platform), p.manifest) for p in result.platforms),
         ]
         told = "; ".join(f"{name} {code(str(digest))}" for name, digest in digests)
-        lines.append(f"{words.rendered_from} {code(target.name)}: {told}; {words.signature}")
+        release = target.release
+        signed = words.no_signature if release is None else words.signature.format(file=code(release))
+        lines.append(f"{words.rendered_from} {code(target.name)}: {told}; {signed}")
     return lines

@@ -194,6 +194,24 @@ def test_a_waiver_that_passes_is_named_in_the_release(waived: Callable[..., Spac
     assert ran.code == 0, ran.out
 
 
+def test_a_page_names_the_release_that_speaks_of_its_image_and_no_older_one(
+    waived: Callable[..., Space], verb: Verb
+) -> None:
+    space = waived()
+    pages = [space.root / "waivers" / name for name in ("77.md", "77_zh.md")]
+    name = "`manifests/tuned/release.dsse.json`"
+    assert not [page for page in pages if name in page.read_text(encoding="utf-8")]
+    assert verb("release", "tuned", *space.key).code == 0
+    assert verb("waiver", "render", "77").code == 0
+    assert [page for page in pages if name in page.read_text(encoding="utf-8")] == pages
+    again = verb("release", "tuned", *space.key, "--json")
+    assert (again.code, again.document["changed"]) == (0, False), "rendering the page makes no other release"
+    space.target(waiver=77, env={"ADDED": "1"})
+    assert verb("lock", "tuned", "--complete").code == 0
+    assert verb("waiver", "render", "77").code == 0
+    assert not [page for page in pages if name in page.read_text(encoding="utf-8")]
+
+
 def test_a_refused_waiver_stops_a_release_that_needs_one_and_is_left_out_of_any_other(
     waived: Callable[..., Space], verb: Verb
 ) -> None:
