@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from imagebuild.check.runner import End, Job, Outcome, Runner
 from imagebuild.check.smoke.request import SmokeRequest
 from imagebuild.check.smoke.result import SmokeResult, StepResult, part
-from imagebuild.check.smoke.step import StepJob
+from imagebuild.check.smoke.step import RAN_AS, StepJob
 from imagebuild.check.smoke.step_table import AGAIN, STEPS, Step
 from imagebuild.check.verdicts import Verdict
 from imagebuild.errors import UnavailableError
@@ -70,7 +70,7 @@ def run_smoke(request: SmokeRequest, runner: Runner, progress: Progress = lambda
     def run(asked: StepJob) -> Outcome:
         for other, outcome in known:
             if other.base == asked.base and _same(other.job, asked.job):
-                return outcome
+                return taken_over(outcome, other)
         outcome = runner.run(asked.image, asked.job)
         known.append((asked, outcome))
         return outcome
@@ -110,6 +110,11 @@ def judge_smoke(plan: SmokePlan, outcomes: Outcomes, runner: str) -> SmokeResult
             continue
         results.append(step.judge(plan.request, mine))
     return SmokeResult(plan.request.target.name, tuple(results), plan.request.complete, runner)
+
+
+def taken_over(outcome: Outcome, ran: StepJob) -> Outcome:
+    """An outcome for a job that did not run, since it is equal to `ran`: it took no time of its own."""
+    return replace(outcome, seconds=0.0, machine={**outcome.machine, RAN_AS: ran.job.name})
 
 
 def _same(one: Job, two: Job) -> bool:

@@ -22,6 +22,8 @@ BOOT = (
     "import os,sys;sys.dont_write_bytecode=True;p=os.environ['IMAGEBUILD_IN']+'/launch.py';"
     "exec(compile(open(p,'rb').read(),p,'exec'))"
 )
+RAN_AS = "ranAs"
+"""In what an outcome tells of the machine: the name of the equal job that ran."""
 SHARED_MEMORY = 8 << 30
 """Bytes of /dev/shm that jobs with accelerators ask for: collective libraries and engines exchange data there."""
 
@@ -226,11 +228,16 @@ def result_of(
         tuple(parts),
         sum(outcome.seconds for outcome in outcomes.values()),
         request.deadline(step.removesuffix("-again")),
-        tuple(one.command for one in ran),
+        tuple(_command(one, outcomes[one.key]) for one in ran),
         dict(facts or {}),
         dict(hardware or {}),
         outputs,
     )
+
+
+def _command(asked: StepJob, outcome: Outcome) -> str:
+    before = outcome.machine.get(RAN_AS)
+    return asked.command if before is None else f"{asked.command}: run once, as {before}"
 
 
 def _short(text: str) -> str:

@@ -115,6 +115,7 @@ class UnpackedRunner:
         self.folder, self.answers, self.spoil = folder, answers or {}, spoil
         self.environment = environment or {}
         self.ran: list[str] = []
+        self.seconds: dict[str, float] = {}
         self.reason: str | None = None
 
     def available(self) -> str | None:
@@ -152,7 +153,8 @@ class UnpackedRunner:
             except subprocess.TimeoutExpired as error:
                 end, code, stdout, stderr = End.DEADLINE, None, error.stdout or b"", error.stderr or b""
             files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-            return Outcome(end, code, stdout, stderr, files, time.monotonic() - began)
+            self.seconds[job.name] = time.monotonic() - began
+            return Outcome(end, code, stdout, stderr, files, self.seconds[job.name])
 
     def serve(self, image: CheckedImage, job: Job, port: int) -> Any:
         raise AssertionError("smoke steps start their servers inside a job")

@@ -42,7 +42,12 @@ def test_a_good_image_passes_every_step_and_equal_jobs_run_once(bench: Bench, tm
     assert runner.ran.count("smoke-engine") == 1
     assert [name for name in runner.ran if "parity" in name] == ["smoke-parity-base"]
     assert "decode step runs tuned" in reasons(result, "engine")
-    parity = next(one for one in result.steps if one.step == "parity").facts
+    step = next(one for one in result.steps if one.step == "parity")
+    # what was measured before is said to be, and its seconds count once
+    assert "parity-base" in step.commands[0] and "run once" not in step.commands[0]
+    assert step.commands[1].endswith(": run once, as smoke-engine")
+    assert step.seconds == runner.seconds["smoke-parity-base"]
+    parity = step.facts
     assert parity["off"]["largest"] == 0.0
     assert parity["on"]["largest"] == pytest.approx(0.001953125)
 
