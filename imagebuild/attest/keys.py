@@ -54,7 +54,7 @@ def passphrase_from(file: Path | None, variables: Callable[[str], str | None] = 
                 return found.encode("utf-8")
         raise InputError(
             "attest.no-passphrase",
-            "the private key is encrypted, and there is no passphrase",
+            "there is no passphrase for the private key",
             hint="--passphrase-file FILE, or the variable " + " or ".join(PASSPHRASE_VARIABLES),
         )
 
@@ -98,7 +98,7 @@ class KeySigner:
             raise InputError("attest.bad-key", f"{what} is too large for a key", expected=f"at most {PEM_LIMIT} bytes")
         try:
             if any(label in pem for label in LABELS):
-                return cls.of(load_der_private_key(decrypt_cosign_key(pem, passphrase(), what), None), what)
+                return cls.of(load_der_private_key(_opened(pem, passphrase, what), None), what)
             encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in pem or b"Proc-Type: 4,ENCRYPTED" in pem
             if not encrypted:
                 return cls.of(load_pem_private_key(pem, None), what)
@@ -134,6 +134,20 @@ class KeySigner:
 
         how: KeySerializationEncryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
         return bytes(self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how))
+
+
+def _opened(pem: bytes, passphrase: Passphrase, what: str) -> bytes:
+    """PKCS#8 out of cosign's file.  Where cosign is given no passphrase, it encrypts with an empty one."""
+    try:
+        secret = passphrase()
+    except InputError as absent:
+        if absent.code != "attest.no-passphrase":
+            raise
+        try:
+            return decrypt_cosign_key(pem, b"", what)
+        except InputError as wrong:
+            raise absent if wrong.code == "attest.wrong-passphrase" else wrong from wrong
+    return decrypt_cosign_key(pem, secret, what)
 
 
 def store_key_pair(signer: KeySigner, prefix: Path, passphrase: bytes | None) -> tuple[Path, Path]:

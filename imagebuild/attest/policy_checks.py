@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -28,6 +28,8 @@ from imagebuild.target.policy import Policy, Requirement
 
 RELEASE_ALONE = "attest.release-alone"
 """Code of the reason why nothing but a release file was looked at."""
+_IMPLIED = (Requirement("image"),)
+"""What a policy that requires nothing by name asks for all the same: keys that nobody has to use would protect nothing."""
 _SKEW = 86400
 """Seconds by which a signer's clock may be ahead of ours."""
 
@@ -51,10 +53,14 @@ class PolicyQuestion:
         day = day_of(self.now if time is None else time)
         return [key for key in found.keys if key.counts_on(day) and (not roles or key.role in roles)]
 
-    def trusted(self, kind: str) -> Iterator[VerifiedStatement]:
-        """Statements of a type, about any part of the image, that a key vouches for."""
-        for item in self.evidence:
-            yield from (found for found in item.of_type(kind) if self.counting(found))
+    def trusted(self, kind: str, item: Evidence) -> list[VerifiedStatement]:
+        """Statements of a type about one part of the image that a key vouches for."""
+        return [found for found in item.of_type(kind) if self.counting(found)]
+
+    @property
+    def releases(self) -> list[VerifiedStatement]:
+        """Releases of the image as a whole, which is its top: another release may share a platform's manifest with it."""
+        return self.trusted(RELEASE, self.evidence[0])
 
     @property
     def images(self) -> Sequence[Evidence]:
@@ -70,8 +76,9 @@ def policy_checks(question: PolicyQuestion) -> list[Check]:
         "verify.repository", "the image was fetched from an allowed repository", policy.repositories,
         [question.repository] if question.repository is not None else None,
     )  # fmt: skip
-    for need in policy.require:
-        out += _requirement(question, need)
+    for need in policy.require or _IMPLIED:
+        if policy.require or not _release_alone(question):
+            out += _requirement(question, need)
     out += _named(question, "verify.allowed-base", "the base is an allowed one", policy.bases, _bases)
     out += _named(question, "verify.builder", "the builder is an allowed one", policy.builders, _builders)
     out += _minimum_release(question)
@@ -107,8 +114,11 @@ def _unavailable(question: PolicyQuestion, code: str, message: str) -> list[Chec
 
 def _release_unavailable(question: PolicyQuestion, code: str, message: str) -> list[Check]:
     """Whether a release statement may be missing: not where a release file is all that was to be looked at."""
-    alone = any(item.unavailable and item.unavailable.code == RELEASE_ALONE for item in question.evidence)
-    return [] if alone else _unavailable(question, code, message)
+    return [] if _release_alone(question) else _unavailable(question, code, message)
+
+
+def _release_alone(question: PolicyQuestion) -> bool:
+    return any(item.unavailable and item.unavailable.code == RELEASE_ALONE for item in question.evidence)
 
 
 def _named(
@@ -116,25 +126,36 @@ def _named(
     code: str,
     message: str,
     globs: Sequence[str],
-    names: Callable[[PolicyQuestion], list[str]],
+    names: Callable[[PolicyQuestion, Evidence], list[str]],
 ) -> list[Check]:
+    """Each platform must have such a name of its own, and all of its names must be allowed."""
     if not globs:
         return []
-    return _unavailable(question, code, message) or _matches(code, message, globs, sorted(set(names(question))))
+    unknown = _unavailable(question, code, message)
+    if unknown:
+        return unknown
+    named = [(item.subject.name, names(question, item)) for item in question.images]
+    (check,) = _matches(code, message, globs, sorted({name for _, each in named for name in each}))
+    silent = [platform for platform, each in named if not each]
+    if silent and len(silent) < len(named):
+        return [replace(check, passed=False, found=f"{check.found}; no trusted key says of {', '.join(silent)}")]
+    return [check]
 
 
-def _bases(question: PolicyQuestion) -> list[str]:
-    """What signed statements call the base: `REFERENCE@DIGEST`."""
-    out = []
-    for found in question.trusted(PROVENANCE):
-        out.append(str(at(found.statement.value, "buildDefinition", "externalParameters", "base")))
-    for found in question.trusted(RELEASE):
-        out.append(str(at(found.statement.value, "base", "reference")))
-    return out
+def _bases(question: PolicyQuestion, item: Evidence) -> list[str]:
+    """What signed statements call the base of one platform: `REFERENCE@DIGEST`."""
+    said = [
+        at(found.statement.value, "buildDefinition", "externalParameters", "base")
+        for found in question.trusted(PROVENANCE, item)
+    ]
+    for found in question.releases:
+        if found.statement.names(item.subject.digest):
+            said.append(at(found.statement.value, "base", "reference"))
+    return [str(name) for name in said]
 
 
-def _builders(question: PolicyQuestion) -> list[str]:
-    return [str(at(f.statement.value, "runDetails", "builder", "id")) for f in question.trusted(PROVENANCE)]
+def _builders(question: PolicyQuestion, item: Evidence) -> list[str]:
+    return [str(at(f.statement.value, "runDetails", "builder", "id")) for f in question.trusted(PROVENANCE, item)]
 
 
 def _requirement(question: PolicyQuestion, need: Requirement) -> list[Check]:
@@ -254,8 +275,19 @@ def _fault(question: PolicyQuestion, found: VerifiedStatement, need: Requirement
     return None
 
 
+def _counter(release: Mapping[str, Any]) -> int:
+    counter = release.get("counter")
+    return counter if isinstance(counter, int) and not isinstance(counter, bool) else 0
+
+
 def _releases(question: PolicyQuestion) -> list[Mapping[str, Any]]:
-    return [found.statement.value for found in question.trusted(RELEASE)]
+    """What the newest release of each target says of the image: an older one of the same image is superseded."""
+    said = [found.statement.value for found in question.releases]
+    newest: dict[str, int] = {}
+    for item in said:
+        target = str(item.get("target"))
+        newest[target] = max(newest.get(target, 0), _counter(item))
+    return [item for item in said if _counter(item) == newest[str(item.get("target"))]]
 
 
 def _minimum_release(question: PolicyQuestion) -> list[Check]:
@@ -264,11 +296,9 @@ def _minimum_release(question: PolicyQuestion) -> list[Check]:
         return []
     message = "the release is not older than the policy accepts"
     expected = ", ".join(f"{target} {number}" for target, number in sorted(least.items()))
-    found = [(str(item.get("target")), item.get("counter")) for item in _releases(question)]
-    good = [
-        isinstance(counter, int) and not isinstance(counter, bool) and target in least and counter >= least[target]
-        for target, counter in found
-    ]
+    said = [item.statement.value for item in question.releases]
+    found = [(str(item.get("target")), item.get("counter")) for item in said]
+    good = [str(item.get("target")) in least and _counter(item) >= least[str(item.get("target"))] for item in said]
     unknown = _release_unavailable(question, "verify.minimum-release", message)
     if unknown and not any(good):
         return unknown
@@ -280,14 +310,20 @@ def _not_proven(question: PolicyQuestion) -> list[Check]:
     if question.policy.not_proven == "allow":
         return []
     message = "every fact that the build relied on was proven"
-    listed = [
-        at(found.statement.value, "buildDefinition", "internalParameters", "notProven")
-        for found in question.trusted(PROVENANCE)
-        if at(found.statement.value, "buildDefinition", "buildType") == BUILD_TYPE
-    ]
-    if not listed:
-        return [Check("verify.not-proven", None, f"{message}: no signed provenance says so", required=False)]
+    listed: list[Any] = []
+    silent: list[str] = []
+    for item in question.images:
+        ours = [
+            at(found.statement.value, "buildDefinition", "internalParameters", "notProven")
+            for found in question.trusted(PROVENANCE, item)
+            if at(found.statement.value, "buildDefinition", "buildType") == BUILD_TYPE
+        ]
+        listed += ours
+        silent += [] if ours else [item.subject.name]
     open_facts = [str(path) for paths in listed for path in (paths if isinstance(paths, list) else ["unknown"])]
+    if not open_facts and (silent or not listed):
+        of = f" of {', '.join(silent)}" if listed else ""
+        return [Check("verify.not-proven", None, f"{message}: no signed provenance says so{of}", required=False)]
     return [
         Check(
             "verify.not-proven", not open_facts, message,

@@ -22,7 +22,7 @@ from imagebuild.attest.trust import TrustedKey
 from imagebuild.content.digest import Digest
 from imagebuild.oci.descriptor import Descriptor
 from imagebuild.oci.source import Document, LocalBlob
-from imagebuild.target.policy import Requirement
+from imagebuild.target.policy import Requirement, WaiverRule
 
 OTHER = Digest.of(b"another image")
 IMAGE = (Requirement("image"),)
@@ -229,3 +229,33 @@ def test_an_older_release_counter(image: Stored, signer: KeySigner, stranger: Ke
     assert verdict() == [False]
     image.attach(0, release(7), signer)
     assert verdict() == [True]
+
+
+def test_a_newer_release_that_shares_a_platform_does_not_lift_an_older_image(image: Stored, signer: KeySigner) -> None:
+    """Release 9 names another index and one manifest of this image; somebody who may push attaches it there."""
+
+    def release(counter: int, *digests: Digest) -> Statement:
+        predicate = {
+            "target": "b300-vllm", "counter": counter, "waiver": {"number": counter},
+            "base": {"reference": "docker.io/v/v:1@sha256:00"},
+        }  # fmt: skip
+        return Statement(tuple(map(Subject, digests)), RELEASE, predicate)
+
+    image.attach(0, release(6, *(subject.digest for subject in image.subjects)), signer)
+    image.attach(1, release(9, OTHER, image.subjects[1].digest), signer)
+    rules: dict[str, Any] = {"minimum_release": {"b300-vllm": 7}, "waiver": WaiverRule(True)}
+    checks = image.judge({"a": (signer, "x")}, **rules)
+    assert passed(checks, "verify.minimum-release") == [False]
+    assert [check.message for check in checks if check.code == "verify.waiver"] == [
+        "the release has a waiver, number 6"
+    ]
+
+
+def test_a_policy_that_requires_nothing_by_name_still_wants_signatures(
+    image: Stored, signer: KeySigner, stranger: KeySigner
+) -> None:
+    image.sign_all(stranger)
+    assert passed(image.judge({"a": (signer, "x")}), "verify.signature") == [False] * 3
+    image.sign_all(signer)
+    assert passed(image.judge({"a": (signer, "x")}), "verify.signature") == [True] * 3
+    assert passed(image.judge({}), "verify.signature") == [False] * 3

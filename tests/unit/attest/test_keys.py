@@ -87,6 +87,16 @@ def test_wrong_passphrases(signer: KeySigner) -> None:
     assert code(KeySigner.parse, signer.pem(b"secret"), lambda: b"x") == "attest.wrong-passphrase"
 
 
+def test_cosigns_empty_passphrase_need_not_be_given(signer: KeySigner) -> None:
+    """An empty COSIGN_PASSWORD, with which many make their keys, cannot be told from none."""
+    absent = passphrase_from(None, {}.get)
+    assert KeySigner.parse(cosign_file(signer, b""), absent).public_key == signer.public_key
+    assert code(KeySigner.parse, cosign_file(signer, b"secret"), absent) == "attest.no-passphrase"
+    params = {"N": 1 << 30, "r": 8, "p": 1}
+    changed = {"kdf": {"name": "scrypt", "params": params, "salt": "c2FsdA=="}}
+    assert code(KeySigner.parse, cosign_file(signer, b"", **changed), absent) == "attest.bad-key"
+
+
 @pytest.mark.parametrize(
     "params", [{"N": 1 << 24, "r": 8, "p": 1}, {"N": 1000, "r": 8, "p": 1}, {"N": 1024, "r": 8, "p": 99}, {"N": 2.5}]
 )

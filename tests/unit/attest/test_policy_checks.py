@@ -13,7 +13,7 @@ from imagebuild.attest.check import Check
 from imagebuild.attest.keys import KeySigner
 from imagebuild.attest.predicates.image_signature import TYPE as IMAGE
 from imagebuild.attest.predicates.types import BUILD_TYPE, PROVENANCE, RELEASE, SBOM, TEST_RESULT, VEX
-from imagebuild.attest.statement import Statement
+from imagebuild.attest.statement import Statement, Subject
 from imagebuild.attest.trust import TrustedKey, count_signers, keys_named, keys_of_policy
 from imagebuild.content.digest import Digest
 from imagebuild.errors import InputError
@@ -165,6 +165,23 @@ def test_bases_and_builders(image: Stored, signer: KeySigner) -> None:
     assert passed(checks, "verify.allowed-base") == passed(checks, "verify.builder") == [False]
 
 
+def test_what_one_platform_comes_from_says_nothing_of_the_other(image: Stored, signer: KeySigner) -> None:
+    keys = {"a": (signer, "x")}
+    rules: dict[str, Any] = {"bases": ("docker.io/v/*",), "builders": ("https://example.com/b/*",)}
+    image.attach(1, Statement.about(image.subjects[1].digest, PROVENANCE, provenance()), signer)
+    checks = image.judge(keys, **rules)
+    for code in ("verify.allowed-base", "verify.builder"):
+        (check,) = of(checks, code)
+        assert check.passed is False
+        assert "no trusted key says of linux/arm64" in str(check.found)
+    (check,) = of(checks, "verify.not-proven")
+    assert check.passed is None
+    assert "linux/arm64" in check.message
+    named = tuple(Subject(subject.digest) for subject in image.subjects)
+    image.attach(0, Statement(named, RELEASE, {"base": {"reference": "docker.io/v/v:1@sha256:00"}}), signer)
+    assert passed(image.judge(keys, **rules), "verify.allowed-base") == [True]
+
+
 def test_repositories(image: Stored, signer: KeySigner) -> None:
     def verdict(repository: str | None) -> list[bool | None]:
         checks = image.judge({"a": (signer, "x")}, repository=repository, repositories=("docker.io/me/*",))
@@ -202,6 +219,19 @@ def test_waivers(image: Stored, signer: KeySigner, waiver: Any, rule: str, good:
     say(image, RELEASE, {"waiver": waiver}, signer, top=True)
     checks = image.judge({"a": (signer, "x")}, waiver=WaiverRule(True, rule))
     assert passed(checks, "verify.waiver") == [good]
+
+
+def test_the_newest_release_of_an_image_says_which_waiver_it_has(image: Stored, signer: KeySigner) -> None:
+    """The older statement stays attached when the same image is released again with its waiver renewed."""
+
+    def verdict(counter: int, expires: str) -> list[bool | None]:
+        predicate = {"target": "t", "counter": counter, "waiver": {"number": 1, "expires": expires}}
+        say(image, RELEASE, predicate, signer, top=True)
+        return passed(image.judge({"a": (signer, "x")}, waiver=WaiverRule(True)), "verify.waiver")
+
+    assert verdict(1, "2026-09-20") == [False]
+    assert verdict(2, "2099-01-01") == [True]
+    assert verdict(3, "2026-09-19") == [False]
 
 
 def test_label_and_provenance_must_name_one_content(image: Stored, signer: KeySigner) -> None:
