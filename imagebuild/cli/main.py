@@ -52,12 +52,35 @@ def main(argv: list[str]) -> int:
     except ImagebuildError as error:
         output.error(error)
         return error.exit_code
+    except OSError as error:
+        known = _of_the_machine(error)
+        if known is None:
+            output.bug(error, verbose="-v" in argv or "--verbose" in argv)
+            return 4
+        output.error(known)
+        return known.exit_code
     except Exception as error:
         output.bug(error, verbose="-v" in argv or "--verbose" in argv)
         return 4
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
+
+
+def _of_the_machine(error: OSError) -> "ImagebuildError | None":  # type: ignore[name-defined]  # noqa: F821, UP037
+    """What is no fault of ours although nobody caught it where it came up: rights, room, a current folder that is gone."""
+    import os
+
+    from imagebuild.content.files import MACHINES, io_error
+    from imagebuild.errors import InputError
+
+    if error.errno in MACHINES:
+        return io_error(error, f"using {error.filename}" if error.filename else "using a file")
+    try:
+        os.getcwd()
+    except OSError:
+        return InputError("cli.no-folder", "the current folder is gone", hint="cd to one that is there")
+    return None
 
 
 class _Terminated(BaseException):

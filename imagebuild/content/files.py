@@ -22,13 +22,29 @@ def io_faults(path: Path | str, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UnavailableError(
-                "content.disk-full",
-                f"no room left while {doing} {path}",
-                hint="free some space, or name another folder (IMAGEBUILD_CACHE for the cache), and run the same command",
-            ) from error
-        raise UnavailableError("content.io", f"{doing} {path}: {error.strerror or error}") from error
+        raise io_error(error, f"{doing} {path}") from error
+
+
+MACHINES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
+"""What the machine refuses whatever a program does: rights, room, a broken disk, too many open files."""
+
+
+def io_error(error: OSError, doing: str) -> UnavailableError:
+    """`content.disk-full` or `content.io`; `doing` says what was tried, with the path."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UnavailableError(
+            "content.disk-full",
+            f"no room left while {doing}",
+            hint="free some space, or name another folder (IMAGEBUILD_CACHE for the cache), and run the same command",
+        )
+    denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return UnavailableError(
+        "content.io",
+        f"{doing}: {error.strerror or error}",
+        hint="run as the user whom it belongs to, or name another place (--output for an image, --cache for the cache)"
+        if denied
+        else None,
+    )
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """The frame of the command line: answers, exit codes, variables, signals."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +111,35 @@ def test_an_unforeseen_exception_is_exit_4(monkeypatch: pytest.MonkeyPatch, caps
     assert "Traceback" not in captured.err
     assert main(["explain", "-v"]) == 4
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "error"),
+    [
+        (errno.EACCES, 3, "content.io"),
+        (errno.EROFS, 3, "content.io"),
+        (errno.ENOSPC, 3, "content.disk-full"),
+        (errno.ENOTDIR, 4, "internal.bug"),
+    ],
+)
+def test_what_the_machine_refuses_is_no_bug_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: int, code: int, error: str
+) -> None:
+    def refuse() -> None:
+        raise OSError(fault, os.strerror(fault), "/some/file")
+
+    monkeypatch.setattr("imagebuild.cli.verb_explain.load_codes", refuse)
+    assert main(["explain", "--json"]) == code
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["code"] == error
+    assert "/some/file" in captured.err
+
+
+def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
+    script = f'mkdir gone && cd gone && rmdir ../gone && "{sys.executable}" -m imagebuild lock x'
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "[cli.no-folder]" in done.stderr
 
 
 def test_a_closed_stdout_is_no_error() -> None:
