@@ -122,16 +122,21 @@ def matches_key(pattern: str, key: str) -> bool:
     return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), key) is not None
 
 
+def blank_between(before: bytes) -> bool:
+    """Whether a file's entries have a blank line between them: most of them do, or there are no two."""
+    entries = len(re.findall(rb"^- ", before, re.MULTILINE))
+    return 2 * len(re.findall(rb"\n[ \t]*\n- ", before)) >= entries - 1
+
+
 def _manner(shown: str, proof: Appended) -> Iterator[Finding]:
-    """Separators as the file has them: one blank line between entries where the last two entries have one."""
+    """Separators as the file has them."""
     ends = proof.text.count(b"\n") if proof.before.endswith(b"\r\n") else 0
     if proof.before and proof.text.count(b"\r\n") != ends:
         yield Finding(
             "changelog.separator", BLOCKING, "the new lines end otherwise than those before", shown, proof.line
         )
     proof = Appended(proof.before.replace(b"\r\n", b"\n"), proof.text.replace(b"\r\n", b"\n"))
-    starts = [match.start() for match in re.finditer(rb"^- ", proof.before, re.MULTILINE)]
-    blank = len(starts) < 2 or proof.before[: starts[-1]].endswith(b"\n\n")
+    blank = blank_between(proof.before)
     if not proof.before.endswith(b"\n") and proof.before:
         yield Finding(
             "changelog.separator", BLOCKING, "the last line before had no end: two lines became one", shown, proof.line

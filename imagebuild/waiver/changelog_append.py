@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from imagebuild.content.strict_yaml import quoted
 from imagebuild.errors import InputError, RefusedError
+from imagebuild.waiver.changelog import blank_between
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.*/-]*")
 _LINK = re.compile(rb"^[ \t]+pr-link:[ \t]*[\"']?(https?://[^\s\"']+/pull/)\d+", re.MULTILINE)
@@ -50,17 +51,15 @@ def append_entry(before: bytes, entry: ChangelogEntry, shown: str) -> bytes:
             expected="a file that ends in a line end",
         )
     plain = before.replace(b"\r\n", b"\n")
-    starts = [match.start() for match in re.finditer(rb"^- ", plain, re.MULTILINE)]
-    if before.strip() and not starts:
+    if before.strip() and not re.search(rb"^- ", plain, re.MULTILINE):
         raise RefusedError(
             "changelog.cannot-append", f"{shown} is no list of entries", expected="lines that begin with `- `"
         )
     text = _text(plain, entry)
     if plain.endswith(text):
         return before
-    # one blank line between entries where the last two have one, as the check of an append wants it
-    blank = len(starts) < 2 or plain[: starts[-1]].endswith(b"\n\n")
-    gap = b"\n" if before.strip() and blank and not plain.endswith(b"\n\n") else b""
+    # as the check of an append wants it
+    gap = b"\n" if before.strip() and blank_between(plain) and not plain.endswith(b"\n\n") else b""
     added = gap + text
     return before + (added.replace(b"\n", b"\r\n") if before.endswith(b"\r\n") else added)
 

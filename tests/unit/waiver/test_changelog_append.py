@@ -28,6 +28,7 @@ MANNERS = {
     "one entry": CHANGELOG.partition("\n\n")[0] + "\n",
     "lists not indented further": CHANGELOG.replace("    - ", "  - "),
     "a comment before": "# What changed.\n\n" + CHANGELOG,
+    "a slip before the last": CHANGELOG + "\n" + 2 * CHANGELOG.partition("\n\n")[2],
     "line ends of another system": CHANGELOG.replace("\n", "\r\n"),
     "empty": "",
 }
