@@ -11,8 +11,6 @@ import sys
 import threading
 from pathlib import Path
 
-from imagebuild.testing.openai_double import OpenAIDouble, Script
-
 
 def main(port: str, folder: str, *words: str) -> int:
     value = dict(word.partition("=")[::2] for word in words)
@@ -27,17 +25,26 @@ def main(port: str, folder: str, *words: str) -> int:
         return 0
     if "late" in value:
         ended.wait(1)
+    # only now: a server that is waited for a second at most has said something by then
+    from imagebuild.testing.openai_double import OpenAIDouble, Script
+
     rows = [json.loads(line) for line in (Path(folder) / "test.jsonl").read_text().splitlines()]
     wrong = range(int(value.get("wrong", "0")))
     dies = int(value["dead-after"]) if "dead-after" in value else None
-    questions = [(row["question"], row["answer"].split("#### ")[1]) for row in rows]
-    with OpenAIDouble(Script(questions, wrong=wrong, dies_after=dies), int(port)) as double:
-        if os.environ.get("TUNE") == "1":
-            print("INFO tuned branch runs over 4 ranks", file=sys.stderr, flush=True)
-        while not ended.wait(0.01):
-            if "exits-after" in value and double.answered >= int(value["exits-after"]):
+    crashes = int(value["exits-after"]) if "exits-after" in value else None
+
+    class Engine(OpenAIDouble):
+        def fault(self, number: int) -> str | None:
+            if crashes is not None and self.answered >= crashes:
                 print("out of memory", file=sys.stderr, flush=True)
                 os._exit(9)
+            return super().fault(number)
+
+    questions = [(row["question"], row["answer"].split("#### ")[1]) for row in rows]
+    with Engine(Script(questions, wrong=wrong, dies_after=dies), int(port)):
+        if os.environ.get("TUNE") == "1":
+            print("INFO tuned branch runs over 4 ranks", file=sys.stderr, flush=True)
+        ended.wait()
     return 0
 
 

@@ -183,7 +183,7 @@ def test_an_engine_that_ends_says_why_with_the_end_of_its_log(bench: Bench) -> N
 
 def test_an_engine_that_never_answers_is_stopped_at_its_deadline(bench: Bench) -> None:
     with pytest.raises(UnavailableError) as caught:
-        bench.run(bench.arm("off"), "mute", serve={"ready_deadline": 1})
+        bench.run(bench.arm("off"), "mute", serve={"ready_deadline": 2})
     assert caught.value.code == "check.engine-not-ready"
     assert "engine starts" in caught.value.message
     assert bench.runner.wait_gone()
