@@ -14,14 +14,12 @@ from typing import Any
 from imagebuild.check.verdicts import Verdict
 from imagebuild.content.canonical import load_json
 from imagebuild.content.digest import Digest
-from imagebuild.content.files import io_faults
 from imagebuild.errors import ImagebuildError, clean
 from imagebuild.oci.platform import Platform
-from imagebuild.waiver.evidence import TestRecord
+from imagebuild.waiver.evidence import TestRecord, json_files
 from imagebuild.waiver.facts import TargetFacts
 
 SIZE_LIMIT = 16 << 20
-FILE_LIMIT = 1000
 DEPTH = 12
 """Levels of a JSON value that are looked at."""
 PART_LIMIT = 500
@@ -89,22 +87,15 @@ def load_documents(folders: Collection[tuple[Path, str]]) -> tuple[Document, ...
     check counts it.  Raises UnavailableError `content.io`."""
     out = []
     for folder, shown in folders:
-        if not folder.is_dir():
-            continue
-        with io_faults(folder, "reading"):
-            names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.json"))
-        for name in names[:FILE_LIMIT]:
-            path = folder / name
-            if not path.is_file():
+        for name, data in json_files(folder, shown, SIZE_LIMIT):
+            if data is None:
                 continue
-            with io_faults(path, "reading"), path.open("rb") as stream:
-                data = stream.read(SIZE_LIMIT + 1)
             try:
-                value = load_json(data, name) if len(data) <= SIZE_LIMIT else None
+                value = load_json(data, name)
             except ImagebuildError:
                 continue
             if isinstance(value, dict):
-                out.append(Document(f"{shown}/{name}", Digest.of(data), value))
+                out.append(Document(name, Digest.of(data), value))
     return tuple(out)
 
 
