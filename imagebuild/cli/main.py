@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
             output.bug(error, verbose="-v" in argv or "--verbose" in argv)
             return 4
         output.error(known)
-        return known.exit_code
+        return int(known.exit_code)
     except Exception as error:
         output.bug(error, verbose="-v" in argv or "--verbose" in argv)
         return 4
