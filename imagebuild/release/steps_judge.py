@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from imagebuild.oci.tree import read_image_tree
 from imagebuild.release.state import Release
 from imagebuild.release.statement import planned_release
 from imagebuild.release.step import Action, Decision
-from imagebuild.release.steps_sign import is_superseded
+from imagebuild.release.steps_sign import is_superseded, said_now
 from imagebuild.waiver.check import Asked, check_number
 from imagebuild.waiver.findings import BLOCKING, WaiverReport
 from imagebuild.waiver.gather import load_numbered
@@ -133,7 +133,8 @@ class PolicyStep:
         assert policy is not None
         source = release.place.source
         tree = read_image_tree(source, request.digest)
-        evidence = [self._current(item) for item in gather(source, request.subjects, policy.keys)]
+        now = said_now(release)
+        evidence = [self._current(item, now) for item in gather(source, request.subjects, policy.keys)]
         evidence[0] = self._with_release(evidence[0])
         checks = policy_checks(
             PolicyQuestion(
@@ -164,12 +165,12 @@ class PolicyStep:
             )
         return {"checks": len(checks), "policy": str(policy.digest)}
 
-    def _current(self, item: Evidence) -> Evidence:
+    def _current(self, item: Evidence, now: Collection[bytes]) -> Evidence:
         """Without what this release's key said earlier and does not say now."""
         kept = []
         for found in item.verified:
             own = next((key.key for key in found.keys if key.key == self._release.signer().public_key), None)
-            if own is None or not is_superseded(self._release, found.statement):
+            if own is None or not is_superseded(found.statement, now):
                 kept.append(found)
         return replace(item, verified=tuple(kept))
 

@@ -92,8 +92,9 @@ class PushStep:
             stored = _sink(release, repository).store(image, None)
         place = _place(release)
         attached = []
+        bundles = signed_bundles(release)
         for subject in request.subjects:
-            signed = signed_bundles(release).get(subject.digest, [])
+            signed = bundles.get(subject.digest, [])
             attached += attach_signed(place, subject.descriptor, signed, request.now)
         release.tools.emitter.emit(
             "image.stored", reference=f"{repository}@{request.digest}", digest=str(request.digest)

@@ -3,7 +3,7 @@ layout, so that nothing is published before it is signed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,13 +216,16 @@ def _envelope_in(found: list[FoundBundle], payload: bytes, key: PublicKey) -> En
     return None
 
 
-def is_superseded(release: Release, statement: Statement) -> bool:
-    """Whether something that this release's key said is not what it says now: another builder's provenance of the same
+def said_now(release: Release) -> frozenset[bytes]:
+    """The payloads that this release's key signs."""
+    return frozenset(made.format() for _, made in SignStep(release).own())
+
+
+def is_superseded(statement: Statement, now: Collection[bytes]) -> bool:
+    """Whether something that this release's key said is not what it says `now`: another builder's provenance of the same
     image, the statement of an earlier release.  It is neither judged nor carried along."""
     kind = statement.predicate_type
-    if kind == RELEASE:
-        return True
-    return kind in _WORDS and statement.format() not in {made.format() for _, made in SignStep(release).own()}
+    return kind == RELEASE or (kind in _WORDS and statement.format() not in now)
 
 
 def signed_bundles(release: Release) -> dict[Digest, list[SignedStatement]]:
@@ -230,6 +233,7 @@ def signed_bundles(release: Release) -> dict[Digest, list[SignedStatement]]:
     superseded.  The release statement follows by itself, last."""
     keys = {item.key for item in release.request.trusted}
     own = release.signer().public_key if release.request.signer is not None else None
+    now = said_now(release)
     out: dict[Digest, list[SignedStatement]] = {}
     for subject in release.request.subjects:
         for found in fetch_bundles(release.place.source, subject.digest):
@@ -237,7 +241,7 @@ def signed_bundles(release: Release) -> dict[Digest, list[SignedStatement]]:
                 signed = _signed_by(found, key)
                 if signed is None or not signed.statement.names(subject.digest):
                     continue
-                if key != own or not is_superseded(release, signed.statement):
+                if key != own or not is_superseded(signed.statement, now):
                     out.setdefault(subject.digest, []).append(signed)
     return out
 
