@@ -21,7 +21,7 @@ from imagebuild.attest.statement import STATEMENT_TYPE, Statement, read_statemen
 from imagebuild.attest.trust import TrustedKey, day_of
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
-from imagebuild.errors import ImagebuildError, RefusedError
+from imagebuild.errors import ImagebuildError, InputError, RefusedError
 
 HERE = "here"
 SIGNED = "signed"
@@ -179,7 +179,8 @@ class FoundEvidence:
 def find_evidence(
     made_here: Sequence[Path], committed: Path, keys: Sequence[TrustedKey], *, unsigned_allowed: bool
 ) -> FoundEvidence:
-    """The evidence in folders of this machine's checks and in the committed folder.  Raises UnavailableError `content.io`."""
+    """The evidence in folders of this machine's checks and in the committed folder.  Raises UnavailableError `content.io`,
+    InputError `release.too-many-files`."""
     items: list[CheckEvidence] = []
     ignored: list[str] = []
 
@@ -207,7 +208,19 @@ def _files(folder: Path) -> Iterator[EvidenceFile]:
         return
     with io_faults(folder, "reading"):
         paths = sorted(path for path in folder.rglob("*.json") if path.is_file())
-    for path in paths[:FILE_LIMIT]:
+    refuse_too_many(folder, len(paths), FILE_LIMIT)
+    for path in paths:
         file = read_evidence_file(path)
         if file is not None:
             yield file
+
+
+def refuse_too_many(folder: Path, count: int, limit: int) -> None:
+    """A result that is not looked at might be the one that says no.  Raises InputError `release.too-many-files`."""
+    if count > limit:
+        raise InputError(
+            "release.too-many-files",
+            f"{folder} holds {count} files, too many to be evidence",
+            expected=f"at most {limit}",
+            found=str(count),
+        )

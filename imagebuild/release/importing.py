@@ -27,6 +27,7 @@ from imagebuild.release.evidence import (
     EvidenceFile,
     bare_evidence,
     read_evidence_file,
+    refuse_too_many,
     verify_evidence_file,
 )
 from imagebuild.release.request import LoadedPolicy
@@ -104,7 +105,7 @@ class _Taken:
 def import_evidence(request: ImportRequest) -> list[ImportedEvidence]:
     """Takes over everything below the folder; what was taken.
 
-    Raises InputError `release.no-evidence`, `release.no-image`; RefusedError `release.unsigned-evidence`, `release.other-image`,
+    Raises InputError `release.no-evidence`, `release.no-image`, `release.too-many-files`; RefusedError `release.unsigned-evidence`, `release.other-image`,
     `attest.bad-signature`; what reading result files raises; SeveralErrors of these.  An equal import again changes nothing.
     """
     if not request.folder.is_dir():
@@ -131,7 +132,8 @@ def _collect(request: ImportRequest) -> tuple[list[_Taken], list[ImagebuildError
     bare: list[EvidenceFile] = []
     with io_faults(request.folder, "reading"):
         paths = sorted(path for path in request.folder.rglob("*") if path.is_file() and not path.is_symlink())
-    for path in paths[:FILE_LIMIT]:
+    refuse_too_many(request.folder, len(paths), FILE_LIMIT)
+    for path in paths:
         file = read_evidence_file(path) if path.suffix == ".json" else None
         if file is None:
             continue

@@ -290,3 +290,19 @@ def test_evidence_that_is_too_old_for_the_policy_is_made_again(checked: Space, v
     here(checked, finished=now() - 20 * 86_400)
     ran = release(checked, verb)
     assert ran.code == 0, ran.err
+
+
+def test_a_folder_with_too_many_files_is_not_read_in_part(
+    checked: Space, verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        write_result(
+            checked.root / "many", result("smoke", "passed", checked.images()["linux/amd64"]), f"{number}.json"
+        )
+        write_result(checked.small.folder() / "evidence", b"{}", f"{number}.json")
+    monkeypatch.setattr("imagebuild.release.importing.FILE_LIMIT", 3)
+    monkeypatch.setattr("imagebuild.release.evidence.FILE_LIMIT", 3)
+    checked.policy()
+    for words in (("import-evidence", "many", "--target", "tuned"), ("tuned", *checked.key)):
+        ran = verb("release", *words, "--json")
+        assert (ran.code, ran.document["code"]) == (2, "release.too-many-files")
