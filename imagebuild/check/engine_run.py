@@ -11,7 +11,7 @@ from typing import Any
 from imagebuild.check.arms import Arm
 from imagebuild.check.compare import run_faults
 from imagebuild.check.engine_server import EngineServer, EngineStart, identity_faults
-from imagebuild.check.gsm8k import SETTINGS, Finished, RunRequest, Watch, run_gsm8k
+from imagebuild.check.gsm8k import SETTINGS, Finished, RunRequest, Watch, claimed, run_gsm8k
 from imagebuild.check.proofs import log_proof
 from imagebuild.check.results import Run, load_run
 from imagebuild.check.runner import Devices, Outcome, Runner
@@ -92,6 +92,8 @@ def run_arm(request: RunRequest, arm: Arm, settings: EngineSettings, watch: Watc
     synthetic = synthetic_acceptance(settings.serve, {})
     if synthetic is not None:
         return _invalid(request, f"speculative decoding with synthetic acceptance: {synthetic}")
+    with claimed(request.folder):
+        pass  # no engine is started for a run that another call is at work on
     start = EngineStart(
         arm.image,
         plan,

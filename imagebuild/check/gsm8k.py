@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from imagebuild.content.files import atomic_write, io_faults
 from imagebuild.content.strict_yaml import no_entries
 from imagebuild.errors import InputError, RefusedError, UnavailableError, clean
 from imagebuild.host import clock, environment, process
+from imagebuild.oci.lock import locked
 
 SETTINGS = "run.json"
 
@@ -133,8 +135,8 @@ def run_gsm8k(
     """Runs, or goes on with, one arm.
 
     Raises InputError for what is asked wrongly, RefusedError `check.other-run` where the folder holds a run with other
-    settings, UnavailableError `check.no-lm-eval`, `check.endpoint-unavailable`, `check.evaluation-failed` and of the
-    disk; all answers so far are then in the folder.  A server that is lost on the way is no error: the judgement says
+    settings, `check.run-in-progress` where another call is at work on it, UnavailableError `check.no-lm-eval`,
+    `check.endpoint-unavailable`, `check.evaluation-failed` and of the disk; all answers so far are then in the folder.  A server that is lost on the way is no error: the judgement says
     `infrastructure`.
     """
     _check_lm_eval(request.python)
@@ -142,9 +144,31 @@ def run_gsm8k(
     watch = watch or Watch()
     max_tokens = protocol.longest_answer(request.context or served.context or 1 << 20)
     max_tokens = min(max_tokens, request.max_tokens or max_tokens)
+    with claimed(request.folder):
+        return _run_claimed(request, client, served, max_tokens, watch, closing)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """The folder of a run, made where it is not there, for this call alone while the block lasts.  Raises RefusedError
+    `check.run-in-progress`, UnavailableError of the disk."""
+    with io_faults(folder, "writing"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait=False) as held:
+        if not held:
+            raise RefusedError(
+                "check.run-in-progress",
+                f"another call is at work on the run in {folder}",
+                hint="wait for it to end; the same command then goes on with the answers that it kept",
+                details={"file": str(folder)},
+            )
+        yield
+
+
+def _run_claimed(
+    request: RunRequest, client: Client, served: Served, max_tokens: int, watch: Watch, closing: Closing | None
+) -> Finished:
     settings = _settings(request, served, max_tokens)
-    with io_faults(request.folder, "writing"):
-        request.folder.mkdir(parents=True, exist_ok=True)
     _same_settings(request.folder / SETTINGS, settings)
     before, began = client.counters(parse_counters), clock.monotonic()
     with AnswerLog(request.folder / "answers.jsonl", client.secrets) as log:

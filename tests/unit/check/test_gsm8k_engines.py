@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from imagebuild.check.arms import plan_arm
+from imagebuild.check.gsm8k import claimed
 from imagebuild.check.images import open_image
 from imagebuild.cli.main import main
 from imagebuild.errors import InputError
@@ -90,6 +91,14 @@ def test_one_arm_that_fails_does_not_keep_the_others_from_their_turn(space: Smal
     code, found, err = verb("--runner", "host", "--arm", "base", "--arm", "off")
     assert code == 2, err
     assert {one["arm"]: one["kind"] for one in found["results"]} == {"base": "error", "off": "gsm8k-run"}
+
+
+def test_no_engine_is_started_for_a_run_that_another_call_is_at_work_on(space: SmallWorkspace, verb: Verb) -> None:
+    folder = space.root / "build" / "gsm8k" / "tuned" / "base"
+    with claimed(folder):
+        code, found, _ = verb("--runner", "host", "--arm", "base")
+    assert (code, found["code"]) == (1, "check.run-in-progress")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from imagebuild.check.compare import AnswerLimits
 from imagebuild.check.endpoint import Client, parse_endpoint
-from imagebuild.check.gsm8k import RunRequest, run_gsm8k
+from imagebuild.check.gsm8k import RunRequest, claimed, run_gsm8k
 from imagebuild.check.metrics import acceptance_length, parse_counters
 from imagebuild.check.proofs import WantedProof, all_proven, counter_proof, log_proof
 from imagebuild.check.protocol import load_dataset, longest_answer, task_document
@@ -145,6 +145,14 @@ def test_other_settings_do_not_mix_into_a_run(runs: Runs) -> None:
     with pytest.raises(RefusedError) as caught:
         runs.run()
     assert caught.value.code == "check.other-run"
+
+
+def test_one_call_at_a_time_works_on_a_run(runs: Runs) -> None:
+    with claimed(runs.folder), pytest.raises(RefusedError) as caught:
+        runs.run()
+    assert caught.value.code == "check.run-in-progress"
+    assert (runs.double.asked, list(runs.folder.iterdir())) == ([], [])
+    assert runs.run().judgement.verdict is Verdict.PASSED
 
 
 def test_an_evaluation_that_fails_keeps_the_answers(runs: Runs, tmp_path: Path) -> None:
