@@ -78,38 +78,45 @@ def run_smoke(request: SmokeRequest, runner: Runner, progress: Progress = lambda
     results: list[StepResult] = []
     for step in plan.steps:
         jobs = step.jobs(request)
-        reason = _not_now(step, results, request)
+        reason = not_now(step, results, request)
         if reason is None and jobs and why_not is not None:
             reason = f"the runner {runner.name} cannot work here: {why_not}"
         if reason is not None:
-            results.append(_not_run(step.name, reason))
+            results.append(not_run(step.name, reason))
             continue
         progress(step.name, "begins")
         try:
             results.append(step.judge(request, run_jobs(jobs, run)))
-            if step.name == "devices" and results[-1].verdict is Verdict.NOT_RUN:
-                # overlays' own checks say for themselves what they can do without
-                request = replace(request, accelerators=0)
+            request = after_devices(request, results[-1])
         except UnavailableError as error:
             if error.code != "check.no-runner":
                 raise
-            results.append(_not_run(step.name, error.message))
+            results.append(not_run(step.name, error.message))
         progress(step.name, str(results[-1].verdict))
     return SmokeResult(request.target.name, tuple(results), request.complete, runner.name)
 
 
 def judge_smoke(plan: SmokePlan, outcomes: Outcomes, runner: str) -> SmokeResult:
     """Judges jobs that ran elsewhere.  A step of whose jobs one has no outcome (and should have run) is `not-run`."""
-    results = []
-    for step in plan.steps:
-        jobs = step.jobs(plan.request)
-        mine = {one.key: outcomes[step.name, one.key] for one in jobs if (step.name, one.key) in outcomes}
-        lost = [one.key for one in jobs if one.after is None and one.key not in mine]
-        if lost:
-            results.append(_not_run(step.name, f"nothing is known of its job {lost[0]}"))
-            continue
-        results.append(step.judge(plan.request, mine))
-    return SmokeResult(plan.request.target.name, tuple(results), plan.request.complete, runner)
+    results = tuple(judge_step(plan.request, step, outcomes) for step in plan.steps)
+    return SmokeResult(plan.request.target.name, results, plan.request.complete, runner)
+
+
+def judge_step(request: SmokeRequest, step: Step, outcomes: Outcomes) -> StepResult:
+    """The same of one step."""
+    jobs = step.jobs(request)
+    mine = {one.key: outcomes[step.name, one.key] for one in jobs if (step.name, one.key) in outcomes}
+    lost = [one.key for one in jobs if one.after is None and one.key not in mine]
+    if lost:
+        return not_run(step.name, f"nothing is known of its job {lost[0]}")
+    return step.judge(request, mine)
+
+
+def after_devices(request: SmokeRequest, result: StepResult) -> SmokeRequest:
+    """The request as it goes on: overlays' own checks say for themselves what they can do without accelerators."""
+    if result.step == "devices" and result.verdict is Verdict.NOT_RUN:
+        return replace(request, accelerators=0)
+    return request
 
 
 def taken_over(outcome: Outcome, ran: StepJob) -> Outcome:
@@ -123,7 +130,7 @@ def _same(one: Job, two: Job) -> bool:
     return all(getattr(one, name) == getattr(two, name) for name in names)
 
 
-def _not_now(step: Step, results: list[StepResult], request: SmokeRequest) -> str | None:
+def not_now(step: Step, results: list[StepResult], request: SmokeRequest) -> str | None:
     """Why a step is not worth starting, None where it is."""
     devices = next((one for one in results if one.step == "devices"), None)
     if step.name == "devices-again":
@@ -138,5 +145,5 @@ def _not_now(step: Step, results: list[StepResult], request: SmokeRequest) -> st
     return None
 
 
-def _not_run(step: str, reason: str) -> StepResult:
+def not_run(step: str, reason: str) -> StepResult:
     return StepResult(step, (part(step, Verdict.NOT_RUN, reason),))

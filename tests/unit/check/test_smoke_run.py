@@ -44,7 +44,8 @@ def test_a_good_image_passes_every_step_and_equal_jobs_run_once(bench: Bench, tm
     assert "decode step runs tuned" in reasons(result, "engine")
     step = next(one for one in result.steps if one.step == "parity")
     # what was measured before is said to be, and its seconds count once
-    assert "parity-base" in step.commands[0] and "run once" not in step.commands[0]
+    assert "parity-base" in step.commands[0]
+    assert "run once" not in step.commands[0]
     assert step.commands[1].endswith(": run once, as smoke-engine")
     assert step.seconds == runner.seconds["smoke-parity-base"]
     parity = step.facts
