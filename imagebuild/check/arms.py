@@ -13,11 +13,11 @@ from imagebuild.build.labels import PARENT
 from imagebuild.check.engine_server import Expected
 from imagebuild.check.proofs import WantedProof
 from imagebuild.check.runner import CheckedImage
+from imagebuild.check.runners.loading import child_of
 from imagebuild.content.digest import Digest
 from imagebuild.content.strict_yaml import no_entries
 from imagebuild.errors import ImagebuildError, InputError
 from imagebuild.oci.platform import Platform
-from imagebuild.oci.tree import read_image_tree
 from imagebuild.overlay.document import Overlay
 from imagebuild.target.lock_types import LayerItem, Lock, PlatformInputs
 
@@ -111,8 +111,7 @@ def plan_arm(
 
 def _parents(image: CheckedImage) -> tuple[Digest, ...]:
     """The content id that the image's base has, where that was built by us."""
-    tree = read_image_tree(image.source, image.digest, [image.platform])
-    claimed = next(iter(tree.children.values())).config.labels.get(PARENT)
+    claimed = child_of(image).config.labels.get(PARENT)
     try:
         return () if claimed is None else (Digest.parse(claimed),)
     except ImagebuildError:

@@ -8,14 +8,13 @@ from typing import Protocol
 
 from imagebuild.check.runner import IN, OUT, CheckedImage
 from imagebuild.check.runners.bundle import user_of
+from imagebuild.check.runners.loading import child_of
 from imagebuild.check.slurm.bundle import bundle_template, make_frame
 from imagebuild.check.slurm.script import program
 from imagebuild.check.slurm.task import Task, inside_environment, mount_list, plain_path
 from imagebuild.content.files import atomic_write, io_faults
 from imagebuild.errors import ImagebuildError, InputError
-from imagebuild.oci.documents import ImageConfig
 from imagebuild.oci.reference import HUB, DigestReference, TagReference, parse_reference
-from imagebuild.oci.tree import read_image_tree
 from imagebuild.target.site import Site
 
 STATE = "/imagebuild/slurm"
@@ -35,11 +34,6 @@ class Container(Protocol):
     def prepare(self, task: Task, folder: Path, inside: str) -> Values:
         """Writes into the task's folder; gives what its settings say of the container."""
         ...
-
-
-def config_of(image: CheckedImage) -> ImageConfig:
-    tree = read_image_tree(image.source, image.digest, [image.platform])
-    return next(iter(tree.children.values())).config
 
 
 def write_inside(folder: Path, inside: str, environment: str) -> None:
@@ -74,7 +68,7 @@ class PyxisContainer:
             "squash": f"{self._folder}/sha256-{task.image.digest.hex}.sqsh",
             "address": squash_address(task.image),
             "mounts": mount_list(mounts),
-            "workdir": config_of(task.image).working_dir,
+            "workdir": child_of(task.image).config.working_dir,
             "names": ",".join(variables),
             "variables": [f"{name}={value}" for name, value in variables.items()],
             "inside": inside,
@@ -94,7 +88,7 @@ class BundleContainer:
         write_inside(folder, inside, inside_environment(task, ()))
         rootfs = self._unpack(task.image)
         plain_path(str(rootfs), "the folder of unpacked images")
-        config = config_of(task.image)
+        config = child_of(task.image).config
         with io_faults(folder, "writing"):
             (folder / "bundle").mkdir()
         layered = make_frame(rootfs, folder / "bundle" / "rootfs")

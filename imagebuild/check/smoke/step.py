@@ -10,13 +10,13 @@ from typing import Any
 
 from imagebuild.check import inside
 from imagebuild.check.runner import CheckedImage, Devices, End, Job, Outcome
+from imagebuild.check.runners.loading import child_of
 from imagebuild.check.smoke.machine_faults import recognise
 from imagebuild.check.smoke.request import SmokeRequest
 from imagebuild.check.smoke.result import Part, StepResult, part
 from imagebuild.check.verdicts import Verdict
 from imagebuild.content.canonical import load_json
 from imagebuild.errors import ImagebuildError, clean
-from imagebuild.oci.tree import read_image_tree
 
 BOOT = (
     "import os,sys;sys.dont_write_bytecode=True;p=os.environ['IMAGEBUILD_IN']+'/launch.py';"
@@ -202,8 +202,7 @@ def _disproved(request: SmokeRequest, asked: StepJob, proof: Mapping[str, Any], 
 
 def _names_of(image: CheckedImage) -> set[str]:
     """What engines call an image: by its config, its manifest or its index."""
-    child = next(iter(read_image_tree(image.source, image.digest, [image.platform]).children.values()))
-    return {str(child.manifest.config.digest), str(image.digest), str(image.index)}
+    return {str(child_of(image).manifest.config.digest), str(image.digest), str(image.index)}
 
 
 def result_of(
