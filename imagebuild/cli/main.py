@@ -99,8 +99,21 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
 
     name, before, after = _split(argv)
     if name is None:
-        output.usage(bool({"-h", "--help"} & set(argv)))
-        return 0 if {"-h", "--help"} & set(argv) else 2
+        asked = bool({"-h", "--help"} & set(argv))
+        if "--version" in argv and not asked:
+            from imagebuild import __version__
+            from imagebuild.cli.output import print_answer
+
+            print_answer(f"imagebuild {__version__}\n")
+            return 0
+        if argv and not asked:
+            from imagebuild.errors import InputError
+
+            raise InputError(
+                "cli.usage", f"{' '.join(argv)}: there is no verb", hint="imagebuild --help lists the verbs"
+            )
+        output.usage(asked)
+        return 0 if asked else 2
     verb = find_verb(name)
     if verb is None:
         from difflib import get_close_matches
@@ -112,7 +125,7 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
         raise InputError(
             "cli.unknown-verb",
             f"there is no verb {name!r}",
-            hint=f"did you mean: imagebuild {near[0]}" if near else "see imagebuild --help",
+            hint=_HABITS.get(name) or (f"did you mean: imagebuild {near[0]}" if near else "see imagebuild --help"),
         )
     module = import_module(verb.module)
     after = module.arrange(after) if hasattr(module, "arrange") else after
@@ -138,6 +151,8 @@ def _dispatch(argv: list[str], output: "Output") -> int:  # type: ignore[name-de
     return code
 
 
+_HABITS = {"help": "imagebuild --help, or imagebuild VERB --help", "version": "imagebuild --version"}
+"""What other programs have as verbs."""
 _WITH_VALUE = ("-C", "--workspace", "--cache", "--events", "--plain-http", "--insecure", "--ca-bundle")
 
 

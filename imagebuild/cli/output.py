@@ -115,7 +115,7 @@ class Output:
         lines += [
             "",
             "imagebuild VERB --help tells more; imagebuild --version tells the version.",
-            "first steps: imagebuild init my-images; imagebuild demo",
+            "first steps: imagebuild init my-images && cd my-images && imagebuild demo --small build/base",
         ]
         text = "\n".join(lines) + "\n"
         if asked:

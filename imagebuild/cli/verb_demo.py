@@ -14,6 +14,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from imagebuild.cli.output import Output
@@ -55,12 +56,18 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
     name = "demo" if len(platforms) == 1 else "demo-all"
     if platforms != [AMD64] and len(platforms) == 1:
         raise InputError("cli.usage", "the demo knows linux/amd64, or both platforms", found=str(platforms[0]))
-    workspace = session.workspace
-    if name not in workspace.targets():
+    try:
+        workspace = session.workspace
+        here, known = workspace.root, name in workspace.targets()
+    except InputError as error:
+        if error.code != "target.no-workspace" or arguments.workspace is not None:
+            raise
+        here, known = Path.cwd(), False
+    if not known:
         raise InputError(
             "demo.not-here",
-            f"{workspace.root} has no target {name}",
-            hint="run the demo in a checkout of imagebuild; in a workspace of your own: imagebuild lock TARGET",
+            f"{here} has no target {name}",
+            hint="run the demo in a checkout of imagebuild; anywhere else, `imagebuild demo --small DIR` writes a base to practise on",
         )
     times: list[tuple[str, float]] = []
     started = clock.monotonic()

@@ -91,7 +91,9 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
 def _answer(found: Verification, session: Session) -> int:
     rows = [f"{check.word:<11}  {check.message}" + _sides(check.expected, check.found) for check in found.checks]
     verdict = {True: "passed", False: "failed", None: "not-checked"}[found.passed]
-    session.output.answer(found.to_json(), "\n".join([*rows, f"{verdict}: {found.reference} {found.digest}"]))
+    pinned = str(found.reference).endswith(str(found.digest))
+    image = str(found.reference) if pinned else f"{found.reference} {found.digest}"
+    session.output.answer(found.to_json(), "\n".join([*rows, f"{verdict}: {image}"]))
     return found.exit_code
 
 

@@ -91,6 +91,23 @@ def test_a_variable_is_read_as_its_option_is_and_the_option_wins(monkeypatch: py
     assert parser.parse_args(["x", "--platform", "arm64", "--platform", "arm64"]).platform == [arm, arm]
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--json", "--version"], 0, "imagebuild "),
+        (["-V"], 2, "-V: there is no verb"),
+        (["version"], 2, "imagebuild --version"),
+        (["help"], 2, "imagebuild VERB --help"),
+    ],
+)
+def test_what_other_programs_understand(
+    words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == code
+    captured = capsys.readouterr()
+    assert said in captured.out + captured.err
+
+
 def test_a_misspelt_option_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lock", "x", "--compelte"]) == 2
     assert "did you mean --complete?" in capsys.readouterr().err

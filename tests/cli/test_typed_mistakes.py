@@ -59,6 +59,13 @@ def test_init_writes_no_target_that_lock_refuses(
     assert space.snapshot() == before
 
 
+def test_the_demo_elsewhere_names_what_works_there(tmp_path: Path, verb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = verb("demo")
+    assert (ran.code, "[demo.not-here]" in ran.err) == (2, True)
+    assert "imagebuild demo --small DIR" in ran.err
+
+
 def test_init_into_a_file(tmp_path: Path, verb: Any) -> None:
     file = tmp_path / "file"
     file.touch()
