@@ -151,6 +151,7 @@ def _request(arguments: argparse.Namespace, session: Session, target: Target, ar
     from imagebuild.check.gsm8k import RunRequest
     from imagebuild.check.run_folders import runs_folder
     from imagebuild.cli.gsm8k_engines import platform_of
+    from imagebuild.target.serve import Gsm8k
 
     asked = target.checks.gsm8k if target.checks is not None else None
     demands = demands_of(target, session.workspace.series(target))
@@ -166,7 +167,7 @@ def _request(arguments: argparse.Namespace, session: Session, target: Target, ar
         python=arguments.eval_python or sys.executable,
         model=arguments.model,
         context=arguments.context,
-        concurrency=arguments.concurrency or (asked.concurrency[0] if asked is not None else 64),
+        concurrency=(asked or Gsm8k()).concurrency[0] if arguments.concurrency is None else arguments.concurrency,
         limit=arguments.limit,
         chat=not arguments.completions,
         max_tokens=arguments.max_tokens,

@@ -109,6 +109,7 @@ def test_no_engine_is_started_for_a_run_that_another_call_is_at_work_on(space: S
         (("--endpoint", "http://127.0.0.1:1", "--arm", "on", "--runner", "host"), "cli.usage"),
         (("--runner", "host", "--arm", "third"), "check.bad-arm"),
         (("--runner", "none"), "check.unknown-runner"),
+        (("--runner", "host", "--concurrency", "0"), "check.bad-count"),
     ],
 )
 def test_what_is_asked_wrongly(verb: Verb, words: tuple[str, ...], code: str) -> None:
