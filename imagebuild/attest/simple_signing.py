@@ -37,7 +37,9 @@ def push_simple_signature(client: RegistryClient, repository: Repository, subjec
     layer = Descriptor(SIMPLE_SIGNING, Digest.of(payload), len(payload))
     ours: dict[str, Any] | None = None
     seen: dict[str, dict[str, Any]] = {}
+    settling = view.transport.settling()
     for turn in range(WRITES + 1):
+        settling.reads()
         listed = _layers(manifests, tag)
         if any(_is_ours(entry, layer.digest, payload, signer) for entry in listed):
             return ours is not None
@@ -50,6 +52,7 @@ def push_simple_signature(client: RegistryClient, repository: Repository, subjec
         seen.update({dump(entry).decode(): entry for entry in listed})
         document = _document(view, [*seen.values(), ours])
         manifests.push(tag, document, mt.OCI_MANIFEST)
+        settling.wrote()
     raise UnavailableError(
         "registry.referrers-contended",
         f"{repository}:{tag} is being written by others at the same time; our signature did not stay",

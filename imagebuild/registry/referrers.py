@@ -131,8 +131,9 @@ def _own_entry(manifest: Manifest) -> dict[str, Any]:
 def _merge(repository: RepositoryClient, subject: Digest, own: dict[str, Any]) -> None:
     manifests, tag = Manifests(repository), referrers_tag(subject)
     seen: dict[str, dict[str, Any]] = {}
-    attempts = repository.transport.attempts()
+    settling = repository.transport.settling()
     for turn in range(MERGES + 1):
+        settling.reads()
         found = manifests.find(tag)
         value: dict[str, Any] = {}
         if found is not None:
@@ -144,8 +145,6 @@ def _merge(repository: RepositoryClient, subject: Digest, own: dict[str, Any]) -
             return
         if turn == MERGES:
             break
-        if turn:
-            attempts.pause(_contended(repository, tag))
         merged = [own if item.get("digest") == own["digest"] else item for item in listed]
         known = {str(item.get("digest")) for item in merged}
         merged += [item for digest, item in seen.items() if digest not in known and digest != own["digest"]]
@@ -153,6 +152,7 @@ def _merge(repository: RepositoryClient, subject: Digest, own: dict[str, Any]) -
             merged.append(own)
         document = {"schemaVersion": NumberText("2"), **value, "mediaType": mt.OCI_INDEX, "manifests": merged}
         manifests.push(tag, dump(document), mt.OCI_INDEX)
+        settling.wrote()
     raise _contended(repository, tag)
 
 

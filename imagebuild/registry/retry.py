@@ -64,6 +64,33 @@ class Attempts:
         self._made = 0
 
 
+class Settling:
+    """The turns of one writer of a tag that others write at the same time.
+
+    No registry compares before it sets, so whoever had read the tag before our write may still overwrite it.  Before the tag
+    is read again it is therefore waited for longer than a turn took us, twice as long each time, and by chance up to half
+    more, so that writers who began together part.
+    """
+
+    LEAST, CAP = 0.2, 10.0
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._began = 0.0
+        self._wait = 0.0
+
+    def reads(self) -> None:
+        """To be called before each reading."""
+        if self._wait:
+            self._timing.sleep(self._wait * (1 + self._timing.random() / 2))
+        self._began = self._timing.monotonic()
+
+    def wrote(self) -> None:
+        """To be called after each writing."""
+        took = self._timing.monotonic() - self._began
+        self._wait = min(self.CAP, max(self.LEAST, 2 * self._wait, 2 * took))
+
+
 def parse_retry_after(value: str | None, now: float) -> float | None:
     """Seconds to wait as a `Retry-After` header says (RFC 9110, 10.2.3): seconds, or an HTTP date; None otherwise."""
     if value is None:

@@ -16,7 +16,7 @@ from imagebuild.registry.challenge import Scopes
 from imagebuild.registry.connections import Connections, OutgoingBody, network_failure
 from imagebuild.registry.credentials import Credentials
 from imagebuild.registry.failure import ERROR_BODY_LIMIT, DroppedConnection, Response, show_url, status_failure
-from imagebuild.registry.retry import RETRYABLE, Attempts, RetryPolicy, Timing, parse_retry_after
+from imagebuild.registry.retry import RETRYABLE, Attempts, RetryPolicy, Settling, Timing, parse_retry_after
 from imagebuild.registry.secret import SecretRegister
 from imagebuild.registry.settings import RegistrySettings
 from imagebuild.registry.statistics import Statistics
@@ -150,6 +150,9 @@ class Transport:
 
     def attempts(self) -> Attempts:
         return Attempts(self._policy, self._timing)
+
+    def settling(self) -> Settling:
+        return Settling(self._timing)
 
     def retry_after(self, headers: Mapping[str, str]) -> float | None:
         return parse_retry_after(headers.get("Retry-After"), self._timing.now())

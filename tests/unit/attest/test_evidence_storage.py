@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,30 @@ def test_the_older_tag_is_added_to_and_not_overwritten(held: Held, signer: KeySi
     assert len(layers) == 2
     assert len({layer["annotations"][SIGNATURE] for layer in layers}) == 2
     assert {layer["mediaType"] for layer in layers} == {"application/vnd.dev.cosign.simplesigning.v1+json"}
+
+
+def test_a_slower_writer_of_the_older_tag_loses_ours_nothing(
+    held: Held, signer: KeySigner, other: KeySigner, tmp_path: Path
+) -> None:
+    """It had read the tag before our write, and writes after it."""
+    push_simple_signature(held.client, held.repository, IMAGE.digest, other)
+    tag = signature_tag(IMAGE.digest)
+    found = held.double.repository("a/b").manifest(tag)
+    assert found is not None
+    late = [lambda: held.double.put_manifest("a/b", found[1], found[2], tag)]
+
+    class Meanwhile(FakeTime):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            while late:
+                late.pop()()
+
+    with closing(client_for(tmp_path, time=Meanwhile(held.double))) as client:
+        push_simple_signature(client, held.repository, IMAGE.digest, signer)
+    assert not late
+    kept = held.double.repository("a/b").manifest(tag)
+    assert kept is not None
+    assert len(json.loads(kept[1])["layers"]) == 2
 
 
 def test_subjects_are_the_index_and_every_platform(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from imagebuild.registry.referrers import own_referrers, referrers_tag
 from imagebuild.registry.sink import RegistrySink
 from imagebuild.registry.source import RegistrySource
 from imagebuild.testing.images import ImageSpec, make_image
-from imagebuild.testing.registry_client import repository_at
+from imagebuild.testing.registry_client import FakeTime, repository_at
 from imagebuild.testing.registry_double import RegistryDouble
 
 IMAGE = make_image(ImageSpec(()))
@@ -231,6 +231,45 @@ def test_another_writer_at_the_same_time(old: RegistryDouble, client: RegistryCl
     digests = {item["digest"] for item in entries(old)}
     assert str(document.descriptor.digest) in digests
     assert {foreign(number)["digest"] for number in range(4)} <= digests
+
+
+def test_a_slower_writer_that_had_read_before_ours_was_there(
+    old: RegistryDouble, connect: Callable[..., RegistryClient]
+) -> None:
+    """Its write comes after ours has been seen, unless it is waited for: ours would be said to be there, and be gone."""
+    late = [lambda: write_index(old, [foreign(1)])]
+
+    class Meanwhile(FakeTime):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            while late:
+                late.pop()()
+
+    document, blobs = referrer()
+    sink(old, connect(time=Meanwhile(old))).attach(document, blobs)
+    assert not late
+    assert {item["digest"] for item in entries(old)} == {str(document.descriptor.digest), foreign(1)["digest"]}
+
+
+def test_what_was_read_before_a_wait_is_not_written_after_it(
+    old: RegistryDouble, connect: Callable[..., RegistryClient]
+) -> None:
+    """Writers that contend wait; whatever came in the meantime stays."""
+    numbers = iter(range(1, 3))
+
+    class Meanwhile(FakeTime):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            for number in numbers:
+                write_index(old, [*(entries(old) if number > 1 else []), foreign(number)])
+                break
+
+    document, blobs = referrer()
+    time = Meanwhile(old)
+    sink(old, connect(time=time)).attach(document, blobs)
+    digests = {item["digest"] for item in entries(old)}
+    assert digests == {str(document.descriptor.digest), foreign(1)["digest"], foreign(2)["digest"]}
+    assert time.slept == [0.2, 0.4]
 
 
 def test_writers_that_never_stop_are_said(old: RegistryDouble, client: RegistryClient) -> None:
