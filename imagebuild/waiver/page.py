@@ -64,8 +64,7 @@ class Section:
     @property
     def filled(self) -> bool:
         """Whether a sentence stands there: rules, marks and headings are no content."""
-        bare = _without_comments(self.text)
-        words = [w for w in bare.splitlines() if not w.lstrip().startswith("#") and not set(w) <= set(" |-:*_")]
+        words = [w for w in self.text.splitlines() if not w.lstrip().startswith("#") and not set(w) <= set(" |-:*_")]
         return len(re.sub(r"[\W_]+", "", "".join(words))) >= 3
 
     def rows(self) -> Iterator[Row]:
@@ -175,10 +174,10 @@ def parse_page(text: str, file: str) -> Page:
 
 
 def _lines(text: str) -> Iterator[Line]:
-    """Lines with fences seen; an underlined heading is given as the same heading in `#` form."""
+    """Lines with fences seen and comments left out; an underlined heading is given as the same heading in `#` form."""
     raw = text.replace("\r\n", "\n").split("\n")
     fence = ""
-    skip = False
+    skip = hidden = False
     for number, line in enumerate(raw, 1):
         if skip:
             skip = False
@@ -189,6 +188,8 @@ def _lines(text: str) -> Iterator[Line]:
                 fence = ""
             yield Line(number, line, True)
             continue
+        line, hidden = _visible(line, hidden)
+        mark = _FENCE.match(line)
         if mark:
             fence = mark[1]
             yield Line(number, line, True)
@@ -203,16 +204,22 @@ def _lines(text: str) -> Iterator[Line]:
         yield Line(number, line)
 
 
-def _without_comments(text: str) -> str:
-    out = []
+def _visible(line: str, hidden: bool) -> tuple[str, bool]:
+    """A line without HTML comments, and whether one goes on behind it: what nobody sees on the page answers nothing.  What
+    stands in a code span is no comment."""
+    out: list[str] = []
     place = 0
-    while (start := text.find("<!--", place)) >= 0:
-        out.append(text[place:start])
-        end = text.find("-->", start)
-        if end < 0:
-            return "".join(out)
-        place = end + 3
-    return "".join([*out, text[place:]])
+    while True:
+        if hidden:
+            end = line.find("-->", place)
+            if end < 0:
+                return "".join(out), True
+            place, hidden = end + 3, False
+        start = line.find("<!--", place)
+        if start < 0 or line.count("`", 0, start) % 2:
+            return "".join([*out, line[place:]]), False
+        out.append(line[place:start])
+        place, hidden = start + 4, True
 
 
 def is_row(text: str) -> bool:

@@ -83,6 +83,22 @@ def test_a_chinese_page_in_other_words_passes(judged: Judge) -> None:
     assert judged(text.replace("## 补丁内容", "## 补丁与限制"), "310_zh.md") == {}
 
 
+@pytest.mark.parametrize("end", ["-->", ""])
+def test_what_nobody_sees_on_the_page_answers_nothing(judged: Judge, end: str) -> None:
+    start = PAGE.index("## Removal Plan")
+    assert "waiver.section-missing" in judged(f"{PAGE[:start]}<!--\n{PAGE[start:]}\n{end}\n")
+    link = "- engine: https://github.com/engine-project/engine/pull/41\n"
+    last = PAGE.index("## Removal Plan", PAGE.index(link))
+    assert "waiver.section-empty" in judged(f"{PAGE.replace(PAGE[PAGE.index(link) : last], f'<!-- {link} {end}')}")
+
+
+def test_a_comment_in_code_is_text_and_a_note_to_the_author_is_none(judged: Judge) -> None:
+    todo = "TO" + "DO"
+    assert judged(PAGE.replace("## Removal Plan\n", f"## Removal Plan\n<!-- {todo}: a day -->\n")) == {}
+    assert judged(PAGE.replace("because the stride", "at `<!--` because the stride")) == {}
+    assert judged(PAGE.replace("## Removal Plan", "```html\n<!--\n```\n\n## Removal Plan")) == {}
+
+
 @pytest.mark.parametrize("name", ["PENDING-310.md", "stride-fix.md", "310-fix.md", "v310.md"])
 def test_rule_1_the_name_is_a_number(judged: Judge, name: str) -> None:
     assert judged(PAGE, name).keys() == {"waiver.file-name"}
