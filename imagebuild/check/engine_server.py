@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from types import TracebackType
 from typing import Any
 
+from imagebuild.check import inside
 from imagebuild.check.endpoint import Client, Endpoint
 from imagebuild.check.runner import CheckedImage, Devices, Job, Outcome, Runner, Server
 from imagebuild.check.serving import REPORTED_VARIABLES, ServingPlan
@@ -28,10 +28,6 @@ REPORT_TAIL = 1 << 20
 _START = (
     "import os, runpy; runpy.run_path(os.path.join(os.environ['IMAGEBUILD_IN'], 'serve_arm.py'), run_name='__main__')"
 )
-
-
-def _program() -> bytes:
-    return resources.files("imagebuild.check.inside").joinpath("serve_arm.py").read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,11 @@ class EngineStart:
             self.deadline,
             {**self.plan.environment, **self.switches},
             self.unset,
-            {"serve_arm.py": _program(), "serve_arm.json": json.dumps(launch).encode()},
+            {
+                "serve_arm.py": inside.source("serve_arm"),
+                "devices.py": inside.source("devices"),
+                "serve_arm.json": json.dumps(launch).encode(),
+            },
             self.plan.mounts,
             self.devices,
             network=True,
