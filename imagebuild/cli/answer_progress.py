@@ -51,6 +51,9 @@ class AnswerProgress:
         with self._lock:
             self._new += 1
             done, moment = self._kept + self._new, self._monotonic()
+            if self._new == 1:
+                # the evaluation program takes a while to start, which says nothing of the rate
+                self._began = max(self._began, moment - answer.seconds)
             rate = self._new / max(moment - self._began, 1e-9)
             if self._bars is not None:
                 self._bars.update(self._task, completed=done, rate=f"{rate:.1f}/s")

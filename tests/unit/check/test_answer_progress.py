@@ -8,7 +8,7 @@ import pytest
 from imagebuild.check.answers import Answer
 from imagebuild.cli.answer_progress import AnswerProgress
 
-ANSWER = Answer("r", {}, 1, 0.1)
+ANSWER = Answer("r", {}, 1, 1.0)
 
 
 class Said:
@@ -36,6 +36,14 @@ def test_plain_lines_now_and_then_with_the_rate_of_new_answers() -> None:
         *said.notes[2:],
     ]
     assert said.notes[2:] == ["on: 42 of 100 answers, 0.3/s, 174 s left"]
+
+
+def test_the_rate_begins_with_the_first_question_not_with_the_program_that_asks() -> None:
+    said = Said()
+    with progress(said, [0.0, 0.0, 60.0]) as shown:
+        shown.watch.resumed(0)
+        shown.watch.answered(ANSWER)
+    assert said.notes == ["on: 1 of 100 answers, 1.0/s, 99 s left"]
 
 
 def test_the_last_answer_is_always_told() -> None:
