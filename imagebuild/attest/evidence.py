@@ -64,7 +64,7 @@ class Evidence:
         return replace(
             self,
             verified=tuple(k for k in kept if k.keys),
-            ignored=(*self.ignored, *left),
+            ignored=(*left, *self.ignored),
             elsewhere=tuple(k for k in elsewhere if k.keys),
         )
 
@@ -201,7 +201,8 @@ def signature_checks(
                 "verify.signature",
                 good,
                 message,
-                f"{threshold} of: " + ", ".join(map(str, [*keys, *([identity] if identity is not None else [])])),
+                f"{threshold} of: "
+                + (", ".join(map(str, [*keys, *([identity] if identity is not None else [])])) or "no key that counts"),
                 there or reasons(item, otherwise),
             )
         )

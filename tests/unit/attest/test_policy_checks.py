@@ -140,6 +140,17 @@ def test_days_of_keys(image: Stored, signer: KeySigner) -> None:
     assert verdict(valid_from=date(2026, 9, 22)) == [False] * 3
 
 
+def test_a_key_whose_days_are_over_is_named_before_what_strangers_signed(image: Stored, signer: KeySigner) -> None:
+    for _ in range(11):
+        image.attach(0, Statement.about(image.subjects[0].digest, IMAGE, {}), KeySigner.make())
+    image.sign_all(signer)
+    checks = image.judge({"a": (signer, "x")}, days={"a": {"valid_until": date(2026, 9, 20)}})
+    top = of(checks, "verify.signature")[0]
+    assert top.expected == "1 of: no key that counts"
+    assert signer.public_key.fingerprint in str(top.found)
+    assert "which does not count here" in str(top.found)
+
+
 def test_provenance_must_be_of_our_build_type(image: Stored, signer: KeySigner) -> None:
     keys = {"a": (signer, "x")}
     say(image, PROVENANCE, provenance(build_type="https://example.com/other"), signer)
