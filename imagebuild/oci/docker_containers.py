@@ -63,6 +63,14 @@ class Containers(Protocol):
         """Id and labels of every container, also stopped ones, that has a label of that name."""
         ...
 
+    def image_names(self, repository: str) -> list[tuple[str, str]]:
+        """Id and `REPOSITORY:TAG` of every image that has a name in the repository, once for each of them."""
+        ...
+
+    def tag_image(self, image: str, name: str) -> bool:
+        """Gives an image one more name, `REPOSITORY:TAG`; False where it is not there (any more)."""
+        ...
+
     def remove_image(self, name: str) -> None:
         """Takes the name away, and the image where that was its last; nothing where a container is made of it."""
         ...
@@ -141,6 +149,19 @@ class DockerContainers:
         with self._engine.faults("listing its containers"):
             listed = self._client.containers(all=True, filters={"label": label})
         return [(str(item["Id"]), item.get("Labels") or {}) for item in listed]
+
+    def image_names(self, repository: str) -> list[tuple[str, str]]:
+        with self._engine.faults("listing its images"):
+            listed = self._client.images(name=repository)
+        names = [(str(item["Id"]), str(name)) for item in listed for name in item.get("RepoTags") or ()]
+        return [one for one in names if one[1].rpartition(":")[0] == repository]
+
+    def tag_image(self, image: str, name: str) -> bool:
+        repository, _, tag = name.rpartition(":")
+        done: list[bool] = []
+        with _unless(_NOT_FOUND), self._engine.faults(f"naming the image {image}"):
+            done.append(self._client.tag(image, repository, tag))
+        return done == [True]
 
     def remove_image(self, name: str) -> None:
         with _unless(_NOT_FOUND, _NOT_RUNNING), self._engine.faults(f"removing the image {name}"):

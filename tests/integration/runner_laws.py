@@ -63,7 +63,7 @@ image = checked_image(LayoutSource(sys.argv[2]), "real", Platform("linux", "amd6
 options = json.loads(sys.argv[3])
 if "scratch" in options:
     options["scratch"] = Path(options["scratch"])
-runner = open_runner(sys.argv[1], keep=True, **options)
+runner = open_runner(sys.argv[1], **{"keep": True, **options})
 # a program that was started in the background ignores it, and so do those that it starts
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runner.run(image, Job(("/bin/sleep", *sys.argv[4:], "86399"), 86400))

@@ -64,7 +64,7 @@ def runs_something(runner: Runner, image: CheckedImage) -> None:
 def test_what_a_killed_process_left_is_removed_by_the_next(engine: RealEngine, debian_image: CheckedImage) -> None:  # noqa: F811
     assert isinstance(debian_image.source, LayoutSource)
     environment = {**os.environ, "DOCKER_HOST": engine.host}
-    command = [sys.executable, "-c", KILLED, "docker", str(debian_image.source.path), "{}"]
+    command = [sys.executable, "-c", KILLED, "docker", str(debian_image.source.path), '{"keep": false}']
     begun = subprocess.Popen(command, env=environment)
     try:
         assert is_gone(lambda: begun.poll() is None and engine.run("ps", "--quiet") == "", 120)
@@ -74,11 +74,14 @@ def test_what_a_killed_process_left_is_removed_by_the_next(engine: RealEngine, d
             # while its process lives it is nobody else's matter
             runs_something(open_runner("docker"), debian_image)
             assert engine.run("ps", "--quiet") != ""
+            assert len(engine.run("images", "--quiet", "localhost/imagebuild-check").split()) == 1
             begun.send_signal(signal.SIGKILL)
             begun.wait()
             assert engine.run("ps", "--quiet") != ""
+            assert engine.run("images", "--quiet", "localhost/imagebuild-check") != ""
             runs_something(open_runner("docker"), debian_image)
         assert engine.run("ps", "--all", "--quiet") == ""
+        assert engine.run("images", "--quiet", "localhost/imagebuild-check") == ""
     finally:
         begun.kill()
         begun.wait()

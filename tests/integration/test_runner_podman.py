@@ -70,11 +70,16 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
     tmp_path: Path,
 ) -> None:
     assert isinstance(debian_image.source, LayoutSource)
-    options = json.dumps({"options": engine.base[1:], "scratch": str(tmp_path)})
+    options = json.dumps({"options": engine.base[1:], "scratch": str(tmp_path), "keep": False})
     begun = subprocess.Popen([sys.executable, "-c", KILLED, "podman", str(debian_image.source.path), options])
 
     def running() -> str:
         return engine.call("ps", "--quiet").stdout
+
+    def names() -> list[str]:
+        return engine.call(
+            "images", "--format", "{{.Repository}}:{{.Tag}}", "localhost/imagebuild-check"
+        ).stdout.split()
 
     try:
         assert is_gone(lambda: begun.poll() is None and running() == "", 120)
@@ -82,12 +87,16 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
         # while its process lives it is nobody else's matter
         runs_something(open_runner("podman", options=engine.base[1:]), debian_image)
         assert running() != ""
+        assert len(names()) == 1
     finally:
         begun.send_signal(signal.SIGKILL)
         begun.wait()
     assert running() != ""
+    (left,) = names()
     runs_something(open_runner("podman", options=engine.base[1:]), debian_image)
     assert engine.call("ps", "--all", "--quiet").stdout == ""
+    assert left not in names()
+    assert names() == []
 
 
 def test_devices_that_nobody_described_start_nothing(runner: Runner, debian_image: CheckedImage) -> None:  # noqa: F811

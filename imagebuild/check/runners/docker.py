@@ -6,6 +6,7 @@ belongs to root.  What was loaded into the engine for a check leaves it with `cl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -17,9 +18,10 @@ from imagebuild.check.runners import owner
 from imagebuild.check.runners.devices import cdi_names, check_devices, groups_of, has_cdi, machine_nodes
 from imagebuild.check.runners.files import Collected, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits, may_raise
-from imagebuild.check.runners.loading import as_image, child_of, engine_name
+from imagebuild.check.runners.loading import REPOSITORY, as_image, child_of, held_name, is_stale_name
 from imagebuild.check.runners.place import Place, job_environment, laid_out, no_runner
 from imagebuild.check.runners.serving import GRACE, LOOPBACK, Ended, EndedServer, Live, never_ran, outcome_of
+from imagebuild.content.digest import Digest
 from imagebuild.errors import UnavailableError
 from imagebuild.host.clock import monotonic, sleep
 from imagebuild.oci.docker_containers import Containers, DockerContainers
@@ -50,7 +52,7 @@ class DockerRunner:
         self._open: Containers | None = None
         self._info: Mapping[str, Any] = {}
         self._live = Live()
-        self._loaded: list[str] = []
+        self._held: dict[Digest, str] = {}
         self._swept = False
 
     def available(self) -> str | None:
@@ -106,14 +108,18 @@ class DockerRunner:
         return self._live.add(_DockerServer(engine, name, port, job.deadline, self._machine(identity, image)))
 
     def close(self) -> None:
-        """Stops what still serves, and takes the images that this runner loaded out of the engine again, unless they are
-        to be kept."""
+        """Stops what still serves, and lets go of the images: those that no other process of ours holds leave the engine,
+        unless they are to be kept.  So do those that a killed process held."""
         self._live.close()
         if self._open is None:
             return
-        while self._loaded:
-            name = self._loaded.pop()
-            if not self._place.keep:
+        held = [] if self._place.keep else list(self._held.values())
+        self._held.clear()
+        # an engine that does not answer any more keeps no one from the results; another run finds the names
+        with contextlib.suppress(UnavailableError):
+            if self._swept:
+                held += [name for _, name in self._open.image_names(REPOSITORY) if is_stale_name(name)]
+            for name in held:
                 self._open.remove_image(name)
         self._open.close()
         self._open = None
@@ -136,16 +142,25 @@ class DockerRunner:
         engine = self._images()
         try:
             there = engine.image(str(child.manifest.config.digest))
-            if there is None:
-                name = engine_name(image)
-                before = engine.image(name)
+            if there is None or not self._hold(image.digest, there.id, held_name(image, keep=self._place.keep)):
+                name = self._held.setdefault(image.digest, held_name(image, keep=self._place.keep))
                 DaemonSink(self._images).store(as_image(image, child), name)
                 there = engine.image(name)
-                if before is None:
-                    self._loaded.append(name)
         finally:
             engine.close()
         return str(child.manifest.config.digest) if there is None else there.id
+
+    def _hold(self, digest: Digest, identity: str, name: str) -> bool:
+        """Holds an image of ours that is in the engine already, perhaps another process's; False where it just went.  One
+        that was brought there by somebody else is not ours to hold, nor to remove."""
+        if self._open is None or digest in self._held:
+            return True
+        if all(identity != other for other, _ in self._open.image_names(REPOSITORY)):
+            return True
+        if not self._open.tag_image(identity, name):
+            return False
+        self._held[digest] = name
+        return True
 
     def _config(self, identity: str, job: Job) -> dict[str, Any]:
         cdi = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from imagebuild.check.runner import CheckedImage
+from imagebuild.check.runners import owner
 from imagebuild.content.digest import Digest
 from imagebuild.content.files import io_faults
 from imagebuild.content.reader import VerifiedReader
@@ -28,6 +29,18 @@ def child_of(image: CheckedImage) -> Child:
 def engine_name(image: CheckedImage) -> str:
     """`localhost/imagebuild-check:HEX`, by the platform manifest's digest."""
     return f"{REPOSITORY}:{image.digest.hex[:32]}"
+
+
+def held_name(image: CheckedImage, *, keep: bool) -> str:
+    """The name by which one process holds the image in an engine: as long as any holds it, it stays.  An image that is to
+    be kept has its plain `engine_name`, which nobody takes away."""
+    return engine_name(image) if keep else f"{REPOSITORY}:{owner.image_tag(image.digest.hex[:32])}"
+
+
+def is_stale_name(name: str) -> bool:
+    """Whether a name is one by which a process held an image that is no more."""
+    repository, _, tag = name.rpartition(":")
+    return repository == REPOSITORY and owner.is_stale_tag(tag)
 
 
 def as_image(image: CheckedImage, child: Child) -> Image:

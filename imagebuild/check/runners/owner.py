@@ -19,6 +19,10 @@ MARGIN = 3600
 """Seconds that bringing files and cleaning up may take beside a job's deadline."""
 
 
+HELD = 7 * 86_400
+"""Seconds for which a process that cannot be seen from here may hold an image."""
+
+
 def labels(deadline: float) -> dict[str, str]:
     """What a container of this process carries."""
     return {OWNER: owner_of(os.getpid()), UNTIL: str(now() + int(deadline) + MARGIN)}
@@ -26,8 +30,19 @@ def labels(deadline: float) -> dict[str, str]:
 
 def job_name(name: str) -> str:
     """A name for a container that nobody else has: `imagebuild-NAME-HEX`."""
-    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)[:40].strip("-")
-    return f"imagebuild-{plain or 'check'}-{secrets.token_hex(6)}"
+    return f"imagebuild-{_plain(name).strip('-') or 'check'}-{secrets.token_hex(6)}"
+
+
+def image_tag(name: str) -> str:
+    """A tag of this process's own for an image that it holds in an engine: `NAME.BOOT.PIDNS.PID.START.UNTIL`.  `name` has
+    no dot and at most 32 characters."""
+    return ".".join((name, *owner_of(os.getpid()).split(":"), str(now() + HELD)))
+
+
+def is_stale_tag(tag: str) -> bool:
+    """`is_stale` of a tag that `image_tag` made; any other never is."""
+    parts = tag.split(".")
+    return len(parts) == 6 and is_stale({OWNER: ":".join(parts[1:5]), UNTIL: parts[5]})
 
 
 def owner_of(pid: int) -> str:
@@ -50,12 +65,16 @@ def is_stale(found: Mapping[str, str]) -> bool:
 
 
 def _world() -> tuple[str, str]:
-    boot = _text("/proc/sys/kernel/random/boot_id") or platform.node()
+    boot = _text("/proc/sys/kernel/random/boot_id") or _plain(platform.node())
     try:
         namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     except OSError:
         namespace = "unknown"
     return boot.strip(), namespace
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)[:36]
 
 
 def _start(pid: int) -> str | None:

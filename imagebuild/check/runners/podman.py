@@ -21,7 +21,14 @@ from imagebuild.check.runners import owner
 from imagebuild.check.runners.devices import cdi_names, check_devices, groups_of, machine_nodes
 from imagebuild.check.runners.files import TOTAL_LIMIT, collect_tar, inputs_tar
 from imagebuild.check.runners.limits import job_limits
-from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
+from imagebuild.check.runners.loading import (
+    REPOSITORY,
+    borrowed_layout,
+    child_of,
+    engine_name,
+    held_name,
+    is_stale_name,
+)
 from imagebuild.check.runners.oci_runtime import KNOWN, own_programs
 from imagebuild.check.runners.place import Place, Scratch, job_environment, laid_out, no_runner
 from imagebuild.check.runners.serving import (
@@ -58,7 +65,7 @@ class PodmanRunner:
             self._base += ["--runtime", place.runtime]
         self._scratch = Scratch(place.scratch)
         self._live = Live()
-        self._loaded: list[str] = []
+        self._held: dict[str, str] = {}
         self._info: dict[str, Any] | None = None
         self._why: str | None = None
         self._swept = False
@@ -136,13 +143,17 @@ class PodmanRunner:
         return self._live.add(ProcessServer(started, port, job.deadline, finish, lambda: self._stop(name)))
 
     def close(self) -> None:
-        """Removes the images that this runner loaded, unless they are to be kept; other processes' containers on such an
-        image keep it."""
+        """Lets go of the images: those that no other process of ours holds leave podman's storage, unless they are to be
+        kept.  So do those that a killed process held; a container that is still there keeps its image."""
         self._live.close()
-        while self._loaded:
-            image = self._loaded.pop()
+        if self._swept:
+            for _, name in self._names():
+                if is_stale_name(name):
+                    self._call("rmi", name)
+        while self._held:
+            _, name = self._held.popitem()
             if not self._place.keep:
-                self._call("rmi", image)
+                self._call("rmi", name)
         self._scratch.close()
 
     # Images
@@ -151,7 +162,8 @@ class PodmanRunner:
         """The id of the image in podman's storage, which is its config's digest; brought there if need be."""
         child = child_of(image)
         identity = child.manifest.config.digest.hex
-        if self._call("image", "exists", identity).code == 0:
+        name = held_name(image, keep=self._place.keep)
+        if self._call("image", "exists", identity).code == 0 and self._hold(identity, name):
             return identity
         with (
             io_faults("the temporary folder", "making"),
@@ -174,10 +186,33 @@ class PodmanRunner:
                 expected=identity,
                 found=found or "nothing",
             )
-        self._loaded.append(identity)
-        self._call("tag", identity, engine_name(image))
+        self._call("tag", identity, name)
+        self._held[identity] = name
         self._call("untag", identity, f"localhost/{passing}")
         return identity
+
+    def _hold(self, identity: str, name: str) -> bool:
+        """Holds an image of ours that is there already, perhaps another process's; False where it just went.  One that was
+        brought there by somebody else is not ours to hold, nor to remove."""
+        if identity in self._held or all(identity != other for other, _ in self._names()):
+            return True
+        if self._call("tag", identity, name).code != 0:
+            return False
+        self._held[identity] = name
+        return True
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Id and name of each image that is ours."""
+        done = self._call("images", "--no-trunc", "--filter", f"reference={REPOSITORY}", "--format", "json")
+        try:
+            listed = json.loads(done.stdout or b"[]")
+        except ValueError:
+            return []
+        given = listed if isinstance(listed, list) else []
+        names = {
+            (str(one["Id"]).removeprefix("sha256:"), str(name)) for one in given for name in one.get("Names") or ()
+        }
+        return sorted(one for one in names if one[1].rpartition(":")[0] == REPOSITORY)
 
     # Containers
 

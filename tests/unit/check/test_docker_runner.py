@@ -15,6 +15,7 @@ from imagebuild.check.runner import CheckedImage, End, Job
 from imagebuild.check.runners import docker as module
 from imagebuild.check.runners import owner
 from imagebuild.check.runners.docker import DockerRunner
+from imagebuild.check.runners.loading import REPOSITORY
 from imagebuild.check.runners.place import Place
 from imagebuild.content.digest import Digest
 from imagebuild.errors import UnavailableError
@@ -66,6 +67,8 @@ class FakeContainers:
         self.refuse = refuse
         self.calls: list[str] = []
         self.there: dict[str, Mapping[str, str]] = {}
+        self.images: dict[str, str] = {}
+        self.gone = False
 
     def info(self) -> Mapping[str, Any]:
         return {"ServerVersion": "1.2"}
@@ -115,8 +118,17 @@ class FakeContainers:
     def labelled(self, label: str) -> list[tuple[str, Mapping[str, str]]]:
         return list(self.there.items())
 
+    def image_names(self, repository: str) -> list[tuple[str, str]]:
+        return [(identity, name) for name, identity in self.images.items()]
+
+    def tag_image(self, image: str, name: str) -> bool:
+        if self.gone:
+            return False
+        self.images[name] = image
+        return True
+
     def remove_image(self, name: str) -> None:
-        raise AssertionError("it was there before")
+        del self.images[name]
 
     def close(self) -> None:
         self.calls.append("close")
@@ -205,6 +217,51 @@ def test_stale_containers_go_and_others_stay(monkeypatch: pytest.MonkeyPatch) ->
     assert list(engine.there) == ["old", "mine", "strange"]
     runner.run(IMAGE, Job(("x",), 60))
     assert list(engine.there) == ["mine", "strange"]
+
+
+def test_an_image_of_somebody_else_is_neither_held_nor_removed() -> None:
+    engine = FakeContainers(DONE)
+    runner = runner_of(engine)
+    runner.run(IMAGE, Job(("x",), 60))
+    assert engine.images == {}
+    runner.close()
+
+
+def test_an_image_that_another_process_brought_is_held_until_the_end() -> None:
+    engine = FakeContainers(DONE)
+    live = f"{REPOSITORY}:{owner.image_tag('a' * 32)}"
+    dead = ".".join((*live.split(".")[:4], "1", live.split(".")[5]))
+    kept = f"{REPOSITORY}:{'a' * 32}"
+    engine.images = {live: str(CONFIG), dead: str(CONFIG), kept: str(CONFIG)}
+    runner = runner_of(engine)
+    runner.run(IMAGE, Job(("x",), 60))
+    runner.run(IMAGE, Job(("x",), 60))
+    # what a killed process held may be what this one needs: it goes when this one does
+    assert {live, dead, kept} < set(engine.images)
+    assert len(engine.images) == 4
+    runner.close()
+    assert set(engine.images) == {live, kept}
+
+
+def test_an_engine_that_goes_away_before_the_end_takes_no_result_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeContainers(DONE)
+    runner = runner_of(engine)
+    assert runner.run(IMAGE, Job(("x",), 60)).code == 3
+
+    def silent(repository: str) -> list[tuple[str, str]]:
+        raise UnavailableError("oci.engine-unreachable", "nobody answers")
+
+    monkeypatch.setattr(engine, "image_names", silent)
+    runner.close()
+    assert "close" in engine.calls
+
+
+def test_an_image_that_goes_while_it_is_looked_at_is_brought_again() -> None:
+    engine = FakeContainers(DONE)
+    engine.images = {f"{REPOSITORY}:x": str(CONFIG)}
+    engine.gone = True
+    with pytest.raises(AssertionError, match="it is there already"):
+        runner_of(engine).run(IMAGE, Job(("x",), 60))
 
 
 def test_no_engine_is_a_reason_and_no_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from imagebuild.check.images import checked_image, open_image
 from imagebuild.check.runner import Job, Mount
 from imagebuild.check.runners import files, limits, owner
 from imagebuild.check.runners.files import collect_folder, collect_tar, inputs_tar
-from imagebuild.check.runners.loading import borrowed_layout, child_of, engine_name
+from imagebuild.check.runners.loading import REPOSITORY, borrowed_layout, child_of, engine_name, is_stale_name
 from imagebuild.check.runners.place import Place, Scratch, job_environment, laid_out, mount_of, place_of, remove_tree
 from imagebuild.content.digest import Digest
 from imagebuild.errors import UnavailableError
@@ -67,6 +68,21 @@ def test_names_of_containers_are_plain_and_new() -> None:
     assert owner.job_name("smoke step 3/ö") != owner.job_name("smoke step 3/ö")
     assert owner.job_name("smoke step 3/ö").startswith("imagebuild-smoke-step-3-")
     assert owner.job_name("///").startswith("imagebuild-check-")
+
+
+def test_a_process_holds_an_image_by_a_name_of_its_own() -> None:
+    tag = owner.image_tag("a" * 32)
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", tag)
+    assert tag.startswith("a" * 32 + ".")
+    assert not is_stale_name(f"{REPOSITORY}:{tag}")
+    # not this process, but one of the same number
+    dead = ".".join((*tag.split(".")[:4], "1", tag.split(".")[5]))
+    assert is_stale_name(f"{REPOSITORY}:{dead}")
+    # nobody's but ours, and none that is to be kept
+    assert not is_stale_name(f"localhost/another:{dead}")
+    assert not is_stale_name(f"{REPOSITORY}:{'a' * 32}")
+    assert not is_stale_name(REPOSITORY)
+    assert not is_stale_name("")
 
 
 # Limits
