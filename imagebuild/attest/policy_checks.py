@@ -169,7 +169,7 @@ def _requirement(question: PolicyQuestion, need: Requirement) -> list[Check]:
         return [_image_signed(question, item, able, need) for item in question.evidence]
     if kind == RELEASE:
         return [_has(question, question.evidence[0], need, kind)]
-    return [_has(question, item, need, kind) for item in question.images]
+    return [_has(question, item, need, kind) for item in question.images or question.evidence[:1]]
 
 
 def _image_signed(question: PolicyQuestion, item: Evidence, able: list[TrustedKey], need: Requirement) -> Check:

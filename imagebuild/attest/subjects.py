@@ -25,12 +25,16 @@ class ImageSubject:
 def image_subjects(tree: ImageTree) -> tuple[ImageSubject, ...]:
     """The index (or the only manifest) first, then each platform's manifest, those of no named platform and indexes inside it too.
 
-    Children that speak about images (BuildKit's attestations) are none.
+    Children that speak about images are none, where no client runs them: those of the platform `unknown` (BuildKit's
+    attestations).  One of another platform, or of none, is run whatever its annotations say of it.
     """
     children = [ImageSubject(str(platform), child.descriptor) for platform, child in tree.children.items()]
     if tree.index is None:
         return tuple(children)
-    others = [ImageSubject(str(d.platform or "no platform"), d) for d in tree.others]
+    runnable = [
+        d for d in tree.attestations if d.platform is None or "unknown" not in (d.platform.os, d.platform.architecture)
+    ]
+    others = [ImageSubject(str(d.platform or "no platform"), d) for d in (*tree.others, *runnable)]
     nested = [
         ImageSubject("nested index", Descriptor(index.media_type, digest, len(index.raw)))
         for digest, index in tree.nested.items()

@@ -12,17 +12,23 @@ from places import Stored, passed, stored
 
 from imagebuild.attest.bundle import Bundle
 from imagebuild.attest.dsse import sign_payload
-from imagebuild.attest.evidence import gather
+from imagebuild.attest.evidence import Evidence, gather
 from imagebuild.attest.keys import KeySigner
+from imagebuild.attest.policy_checks import PolicyQuestion, policy_checks
 from imagebuild.attest.predicates.image_signature import TYPE, image_signature
 from imagebuild.attest.predicates.types import RELEASE
 from imagebuild.attest.statement import Statement, Subject
 from imagebuild.attest.storage import BUNDLE_TYPE, fetch_bundles
+from imagebuild.attest.subjects import ImageSubject, image_subjects
 from imagebuild.attest.trust import TrustedKey
 from imagebuild.content.digest import Digest
 from imagebuild.oci.descriptor import Descriptor
+from imagebuild.oci.platform import Platform
 from imagebuild.oci.source import Document, LocalBlob
-from imagebuild.target.policy import Requirement, WaiverRule
+from imagebuild.oci.tree import read_image_tree
+from imagebuild.target.policy import Policy, PolicyKey, Requirement, WaiverRule
+from imagebuild.testing.images import File, ImageSpec, IndexSpec, LayerSpec, make_image, make_index
+from imagebuild.testing.memory import MemorySource
 
 OTHER = Digest.of(b"another image")
 IMAGE = (Requirement("image"),)
@@ -110,6 +116,39 @@ def test_only_the_index_signed_is_not_enough(image: Stored, signer: KeySigner) -
     image.attach(0, image_signature(image.subjects[0].digest), signer)
     assert passed(image.signatures(signer), "verify.signature") == [True, False, False]
     assert passed(image.judge({"a": (signer, "x")}, require=IMAGE), "verify.signature") == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"annotations": {"vnd.docker.reference.type": "attestation-manifest"}},
+        {"artifactType": "application/x"},
+        {"artifactType": "application/x", "platform": None},
+    ],
+    ids=repr,
+)
+def test_an_image_that_is_called_an_attestation_needs_evidence_all_the_same(
+    signer: KeySigner, tmp_path: Path, claim: dict[str, Any]
+) -> None:
+    """Clients take the manifest of their platform, or one of no platform, whatever else the index says of it."""
+    good = ImageSpec((LayerSpec((File("x", b"good"),)),), platform=Platform("linux", "arm64"))
+    bad = make_image(ImageSpec((LayerSpec((File("x", b"bad"),)),)))
+    entry = {**bad.descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}, **claim}
+    child = {key: value for key, value in entry.items() if value is not None}
+    index = make_index(IndexSpec((good,), attestations=True, extra_children=(child,)))
+    subjects = image_subjects(read_image_tree(MemorySource(index), index.digest))
+    assert [subject.digest for subject in subjects] == [index.digest, index.images[0].digest, bad.digest]
+
+
+def test_an_index_of_nothing_meets_no_requirement(signer: KeySigner) -> None:
+    index = make_index(IndexSpec(()))
+    top = Evidence(ImageSubject("index", index.descriptor), ())
+    key = TrustedKey("a", signer.public_key, "x")
+    listed = PolicyKey("a", "x", pem=signer.public_key.pem.decode())
+    for word in ("provenance", "smoke", "https://example.com/p"):
+        policy = Policy({"a": listed}, require=(Requirement(word),))
+        checks = policy_checks(PolicyQuestion(policy, (key,), [top], None, 0))
+        assert passed(checks, "verify.evidence") == [False]
 
 
 def test_several_subjects_speak_of_those_that_they_name_and_of_no_other(image: Stored, signer: KeySigner) -> None:
