@@ -45,7 +45,7 @@ def scaffold_workspace(folders: Folders | None = None) -> tuple[NewFile, ...]:
     attributes = f"{where.manifests}/** -text\n{where.overlays}/** -text\n"
     return (
         NewFile(".gitattributes", attributes.encode(), lines=True),
-        NewFile(".gitignore", b"/build/\n", lines=True),
+        NewFile(".gitignore", b"/build/\n/.imagebuild/\n*.key\n", lines=True),
         NewFile(f"{where.manifests}/.gitkeep", b""),
         NewFile(f"{where.overlays}/.gitkeep", b""),
     )

@@ -185,7 +185,7 @@ def test_a_scaffolded_workspace_is_found_and_empty(tmp_path: Path) -> None:
     workspace = Workspace.find(tmp_path)
     assert (workspace.targets(), workspace.overlays()) == ((), ())
     assert (tmp_path / ".gitattributes").read_text() == "manifests/** -text\noverlays/** -text\n"
-    assert "/build/" in (tmp_path / ".gitignore").read_text().splitlines()
+    assert {"/build/", "/.imagebuild/", "*.key"} <= set((tmp_path / ".gitignore").read_text().splitlines())
 
 
 def test_existing_files_keep_what_they_hold_and_get_missing_lines_once(tmp_path: Path) -> None:
