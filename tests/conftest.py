@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from imagebuild.cli.main import main
 from imagebuild.oci import media_types as mt
 from imagebuild.testing.images import MadeImage
 from imagebuild.testing.small_engine import SmallWorkspace, engine_base
+
+# how busy the machine is says nothing about the code
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from imagebuild.errors import UnavailableError
+from imagebuild.errors import InputError, UnavailableError
 
 TEMPORARY_PREFIX = ".imagebuild-tmp-"
 """Names of unfinished files begin so; any of them may be deleted when no imagebuild runs."""
@@ -23,6 +23,17 @@ def io_faults(path: Path | str, doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise io_error(error, f"{doing} {path}") from error
+
+
+def refuse_too_many(folder: Path, count: int, limit: int) -> None:
+    """What is not looked at might be what says no.  Raises InputError `content.too-many-files`."""
+    if count > limit:
+        raise InputError(
+            "content.too-many-files",
+            f"{folder} holds {count} files, too many to be read whole",
+            expected=f"at most {limit}",
+            found=str(count),
+        )
 
 
 MACHINES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)

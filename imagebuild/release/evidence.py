@@ -20,8 +20,8 @@ from imagebuild.attest.predicates.types import TEST_RESULT, at, stated_time, ver
 from imagebuild.attest.statement import STATEMENT_TYPE, Statement, read_statement
 from imagebuild.attest.trust import TrustedKey, day_of
 from imagebuild.content.digest import Digest
-from imagebuild.content.files import io_faults
-from imagebuild.errors import ImagebuildError, InputError, RefusedError
+from imagebuild.content.files import io_faults, refuse_too_many
+from imagebuild.errors import ImagebuildError, RefusedError
 
 HERE = "here"
 SIGNED = "signed"
@@ -180,7 +180,7 @@ def find_evidence(
     made_here: Sequence[Path], committed: Path, keys: Sequence[TrustedKey], *, unsigned_allowed: bool
 ) -> FoundEvidence:
     """The evidence in folders of this machine's checks and in the committed folder.  Raises UnavailableError `content.io`,
-    InputError `release.too-many-files`."""
+    InputError `content.too-many-files`."""
     items: list[CheckEvidence] = []
     ignored: list[str] = []
 
@@ -213,14 +213,3 @@ def _files(folder: Path) -> Iterator[EvidenceFile]:
         file = read_evidence_file(path)
         if file is not None:
             yield file
-
-
-def refuse_too_many(folder: Path, count: int, limit: int) -> None:
-    """A result that is not looked at might be the one that says no.  Raises InputError `release.too-many-files`."""
-    if count > limit:
-        raise InputError(
-            "release.too-many-files",
-            f"{folder} holds {count} files, too many to be evidence",
-            expected=f"at most {limit}",
-            found=str(count),
-        )

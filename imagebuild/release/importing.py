@@ -19,7 +19,7 @@ from typing import Any
 from imagebuild.attest.bundle import BUNDLE_TYPE
 from imagebuild.content.canonical import load_json
 from imagebuild.content.digest import Digest
-from imagebuild.content.files import atomic_file, atomic_write, io_faults
+from imagebuild.content.files import atomic_file, atomic_write, io_faults, refuse_too_many
 from imagebuild.errors import ImagebuildError, InputError, RefusedError, SeveralErrors
 from imagebuild.release.evidence import (
     UNSIGNED,
@@ -27,7 +27,6 @@ from imagebuild.release.evidence import (
     EvidenceFile,
     bare_evidence,
     read_evidence_file,
-    refuse_too_many,
     verify_evidence_file,
 )
 from imagebuild.release.request import LoadedPolicy
@@ -105,7 +104,7 @@ class _Taken:
 def import_evidence(request: ImportRequest) -> list[ImportedEvidence]:
     """Takes over everything below the folder; what was taken.
 
-    Raises InputError `release.no-evidence`, `release.no-image`, `release.too-many-files`; RefusedError `release.unsigned-evidence`, `release.other-image`,
+    Raises InputError `release.no-evidence`, `release.no-image`, `content.too-many-files`; RefusedError `release.unsigned-evidence`, `release.other-image`,
     `attest.bad-signature`; what reading result files raises; SeveralErrors of these.  An equal import again changes nothing.
     """
     if not request.folder.is_dir():

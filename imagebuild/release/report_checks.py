@@ -84,7 +84,7 @@ class AccuracyResult:
 
 def load_documents(folders: Collection[tuple[Path, str]]) -> tuple[Document, ...]:
     """Every JSON object below the folders, by name.  What is no JSON object is not evidence and is left out here; the waiver's
-    check counts it.  Raises UnavailableError `content.io`."""
+    check counts it.  Raises UnavailableError `content.io`, InputError `content.too-many-files`."""
     out = []
     for folder, shown in folders:
         for name, data in json_files(folder, shown, SIZE_LIMIT):

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from imagebuild.attest.predicates.types import TEST_RESULT, TEST_RESULTS
 from imagebuild.content.canonical import load_json
 from imagebuild.content.digest import Digest
-from imagebuild.content.files import io_faults
+from imagebuild.content.files import io_faults, refuse_too_many
 from imagebuild.errors import ImagebuildError, clean
 
 SIZE_LIMIT = 4 << 20
@@ -69,7 +69,8 @@ class EvidenceSource(Protocol):
 
 def load_evidence(folder: Path, shown: str) -> Evidence:
     """The evidence below `folder`, named `shown` for people.  A folder that is not there holds none; a file that cannot
-    be understood is other evidence, never a fault.  Raises UnavailableError `content.io` where reading fails."""
+    be understood is other evidence, never a fault.  Raises UnavailableError `content.io` where reading
+    fails, InputError `content.too-many-files`."""
     records: list[TestRecord] = []
     other: list[str] = []
     for name, data in json_files(folder, shown, SIZE_LIMIT):
@@ -82,14 +83,15 @@ def load_evidence(folder: Path, shown: str) -> Evidence:
 
 
 def json_files(folder: Path, shown: str, size_limit: int) -> Iterator[tuple[str, bytes | None]]:
-    """The JSON files below `folder` in the order of their names, 1000 at most, each by its name for people and with its
-    bytes; None for one of more than `size_limit` bytes.  A folder that is not there holds none.  Raises UnavailableError
-    `content.io`."""
+    """The JSON files below `folder` in the order of their names, each by its name for people and with its bytes; None for one
+    of more than `size_limit` bytes.  A folder that is not there holds none.  Raises UnavailableError `content.io`,
+    InputError `content.too-many-files` above FILE_LIMIT."""
     if not folder.is_dir():
         return
     with io_faults(folder, "reading"):
         names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.json"))
-    for name in names[:FILE_LIMIT]:
+    refuse_too_many(folder, len(names), FILE_LIMIT)
+    for name in names:
         path = folder / name
         if not path.is_file():
             continue

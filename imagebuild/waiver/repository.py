@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from imagebuild.content.files import refuse_too_many
 from imagebuild.content.schema import nearest, validate
 from imagebuild.content.strict_yaml import load_yaml
 from imagebuild.errors import ImagebuildError, InputError
@@ -27,7 +28,7 @@ from imagebuild.waiver.render import WaiverFacts
 MASTERS = ("configs/*-master.yaml", ".github/configs/*-master.yaml")
 RECIPES = ("benchmarks", "recipes")
 CHANGELOG = "perf-changelog.yaml"
-FILE_LIMIT = 5000
+FILE_LIMIT = 20_000
 SIZE_LIMIT = 4 << 20
 NODE_LIMIT = 500_000
 
@@ -53,7 +54,7 @@ class Repository:
 
 
 def load_repository(root: Path) -> Repository:
-    """Raises InputError `waiver.no-repository`, and what reading `.imagebuild.yaml` raises."""
+    """Raises InputError `waiver.no-repository`, `content.too-many-files`, and what reading `.imagebuild.yaml` raises."""
     if not root.is_dir():
         raise InputError("waiver.no-repository", f"{root} is not a folder", found=str(root))
     mapped: Folders = validate(load_yaml(root / MAP_NAME), WORKSPACE) if (root / MAP_NAME).is_file() else Folders()
@@ -77,7 +78,8 @@ def load_repository(root: Path) -> Repository:
     for folder in (mapped.recipes,) if mapped.recipes else RECIPES:
         # a stranger's link may lead to a device that never ends
         paths = sorted(p for p in (root / folder).rglob("*") if p.suffix in (".yaml", ".yml", ".sh") and p.is_file())
-        for path in paths[:FILE_LIMIT]:
+        refuse_too_many(root / folder, len(paths), FILE_LIMIT)
+        for path in paths:
             shown = str(path.relative_to(root))
             recipe = (_script if path.suffix == ".sh" else _recipe)(path, shown, unread)
             if recipe is not None:

@@ -300,9 +300,15 @@ def test_a_folder_with_too_many_files_is_not_read_in_part(
             checked.root / "many", result("smoke", "passed", checked.images()["linux/amd64"]), f"{number}.json"
         )
         write_result(checked.small.folder() / "evidence", b"{}", f"{number}.json")
-    monkeypatch.setattr("imagebuild.release.importing.FILE_LIMIT", 3)
-    monkeypatch.setattr("imagebuild.release.evidence.FILE_LIMIT", 3)
+    for module in ("release.importing", "release.evidence", "waiver.evidence"):
+        monkeypatch.setattr(f"imagebuild.{module}.FILE_LIMIT", 3)
     checked.policy()
-    for words in (("import-evidence", "many", "--target", "tuned"), ("tuned", *checked.key)):
-        ran = verb("release", *words, "--json")
-        assert (ran.code, ran.document["code"]) == (2, "release.too-many-files")
+    assert verb("waiver", "new", "77", "--target", "tuned").code == 0
+    for words in (
+        ("release", "import-evidence", "many", "--target", "tuned"),
+        ("release", "tuned", *checked.key),
+        ("report", "tuned"),
+        ("waiver", "render", "77"),
+    ):
+        ran = verb(*words, "--json")
+        assert (ran.code, ran.document["code"]) == (2, "content.too-many-files")
