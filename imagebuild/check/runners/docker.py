@@ -70,20 +70,22 @@ class DockerRunner:
         job = laid_out(job, self._place)
         engine = self._engine()
         identity = self._image(image)
+        # now: where the image comes from need not answer any more when the job is over
+        machine = self._machine(identity, image)
         name = owner.job_name(job.name)
         try:
             started = _start(engine, name, self._config(identity, job), job)
             if started is not None:
-                return Outcome(End.NOT_STARTED, None, b"", b"", detail=started, machine=self._machine(identity, image))
+                return Outcome(End.NOT_STARTED, None, b"", b"", detail=started, machine=machine)
             begin = monotonic()
             late = not _wait(engine, name, begin + job.deadline)
             seconds = monotonic() - begin
             if late:
                 engine.kill(name)
                 _wait(engine, name, monotonic() + 30)
-            return _outcome(engine, name, End.DEADLINE if late else End.EXITED, seconds, self._machine(identity, image))
+            return _outcome(engine, name, End.DEADLINE if late else End.EXITED, seconds, machine)
         except UnavailableError as error:
-            return Outcome(End.LOST, None, b"", b"", detail=str(error), machine=self._machine(identity, image))
+            return Outcome(End.LOST, None, b"", b"", detail=str(error), machine=machine)
         finally:
             _remove(engine, name)
 
@@ -91,6 +93,7 @@ class DockerRunner:
         job = laid_out(job, self._place, network=True)
         self._engine()
         identity = self._image(image)
+        machine = self._machine(identity, image)
         name = owner.job_name(job.name)
         # a connection of its own: its deadline is kept by another thread
         engine = self._connect()
@@ -103,9 +106,8 @@ class DockerRunner:
         if refused is not None:
             _remove(engine, name)
             engine.close()
-            machine = self._machine(identity, image)
             return EndedServer(Outcome(End.NOT_STARTED, None, b"", b"", detail=refused, machine=machine), port)
-        return self._live.add(_DockerServer(engine, name, port, job.deadline, self._machine(identity, image)))
+        return self._live.add(_DockerServer(engine, name, port, job.deadline, machine))
 
     def close(self) -> None:
         """Stops what still serves, and lets go of the images: those that no other process of ours holds leave the engine,

@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, Any
 
 import pytest
@@ -157,6 +158,19 @@ def test_a_job_that_exits() -> None:
     assert outcome.files == {"left": b"1"}
     assert outcome.machine == {"runner": "docker", "version": "1.2", "imageId": str(CONFIG)}
     assert engine.there == {}
+
+
+def test_an_image_whose_source_went_away_meanwhile_costs_no_outcome() -> None:
+    """A registry that does not answer any more when a long job is over."""
+    source = MemorySource(MADE)
+
+    class Engine(FakeContainers):
+        def start(self, container: str) -> None:
+            source.blobs.clear()
+
+    outcome = runner_of(Engine(RUNNING, DONE)).run(replace(IMAGE, source=source), Job(("x",), 60))
+    assert (outcome.end, outcome.code) == (End.EXITED, 3)
+    assert outcome.machine["imageId"] == str(CONFIG)
 
 
 def test_an_id_of_the_engines_own_is_no_proof_of_the_image() -> None:
