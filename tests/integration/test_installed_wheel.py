@@ -97,7 +97,7 @@ def test_an_image_is_verified(
     assert verb("sign", image, "--key", "me.key").code == 0
     done = run("verify", image, "--key", str(space.root / "me.pub"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == f"passed: {image} {space.digest()}"
+    assert done.stdout.splitlines()[-1] == f"passed: {image}"
     assert verb("keygen", "other", "--unencrypted").code == 0
     assert run("verify", image, "--key", str(space.root / "other.pub")).returncode == 1
 
