@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imagebuild.cli.session import Session
@@ -91,6 +92,16 @@ def site_of(name: str | None, session: Session) -> Site | None:
     from imagebuild.target.site import choose_site, load_sites
 
     return None if name is None else choose_site(load_sites(session.workspace.sites_path), name)
+
+
+def arms_folder(named: str | None, platform: str | None, target: Target, session: Session) -> Path:
+    """The folder with one folder an arm: the one that the command line names, else the target's own for its platform.
+    Raises as `platform_of`."""
+    from imagebuild.check.run_folders import runs_folder
+
+    if named:
+        return Path(named)
+    return runs_folder(session.workspace.root, target, platform_of(platform, target))
 
 
 def platform_of(named: str | None, target: Target) -> Platform:

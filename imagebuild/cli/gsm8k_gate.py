@@ -32,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, session: Session) -> int:
     from imagebuild.check.gate import AGAIN, decide, gate_text
     from imagebuild.check.gate_record import demands_of, gate_junit, gate_statement, store_gate
-    from imagebuild.check.run_folders import load_runs, runs_folder
-    from imagebuild.cli.gsm8k_engines import platform_of
+    from imagebuild.check.run_folders import load_runs
+    from imagebuild.cli.gsm8k_engines import arms_folder
     from imagebuild.content.files import atomic_write
     from imagebuild.errors import InputError
     from imagebuild.host import clock
@@ -47,10 +47,7 @@ def run(arguments: argparse.Namespace, session: Session) -> int:
             f"the target {target.name} asks for no accuracy check",
             hint="declare checks.gsm8k in its target.yaml",
         )
-    if arguments.runs:
-        folder = Path(arguments.runs)
-    else:
-        folder = runs_folder(session.workspace.root, target, platform_of(arguments.platform, target))
+    folder = arms_folder(arguments.runs, arguments.platform, target, session)
     runs = load_runs(folder, (*asked.arms, AGAIN))
     demands = demands_of(target, session.workspace.series(target))
     gate = decide(target.name, runs, demands)

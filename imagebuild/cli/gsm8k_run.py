@@ -149,18 +149,13 @@ def _each(arguments: argparse.Namespace, session: Session, target: Target, arms:
 def _request(arguments: argparse.Namespace, session: Session, target: Target, arm: str) -> RunRequest:
     from imagebuild.check.gate_record import demands_of
     from imagebuild.check.gsm8k import RunRequest
-    from imagebuild.check.run_folders import runs_folder
-    from imagebuild.cli.gsm8k_engines import platform_of
+    from imagebuild.cli.gsm8k_engines import arms_folder
     from imagebuild.target.serve import Gsm8k
 
     asked = target.checks.gsm8k if target.checks is not None else None
     demands = demands_of(target, session.workspace.series(target))
-    if arguments.output:
-        root = Path(arguments.output)
-    else:
-        root = runs_folder(session.workspace.root, target, platform_of(arguments.platform, target))
     return RunRequest(
-        folder=root / arm,
+        folder=arms_folder(arguments.output, arguments.platform, target, session) / arm,
         target=target.name,
         arm=arm,
         dataset=_dataset(arguments, session),

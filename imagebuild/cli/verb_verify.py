@@ -55,7 +55,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, session: Session) -> int:
-
     _refuse_half_identity(arguments)
     if arguments.reference is None:
         if arguments.release is None or arguments.identity is not None:
